@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A content that a program never closes ends with the deployment, which does not wait for it.
+// Closing the deployment ends the content of a file that a program never closes, without waiting for it.
 func TestFileContentEndsWithDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)

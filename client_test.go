@@ -18,7 +18,7 @@ import (
 
 type answer struct{ Refunded bool }
 
-// agents are those that the operations below use.
+// agents returns the agents that the operations below use.
 func agents() []turnpike.Agent {
 	clerk := agentOf("clerk", calls("pay", refund{"7", 500}), model.Scripted{Text: "Done."}, model.Scripted{Text: "Still done."})
 	clerk.Tools = turnpike.Use(payTool())
@@ -35,11 +35,11 @@ func agents() []turnpike.Agent {
 	return []turnpike.Agent{counted, stubborn, clerk, gated, one, two, agentOf("failing", model.Scripted{Error: model.InvalidRequest}), agentOf("plain", says("Hello.")...)}
 }
 
-// operation is what a program does with a client. person acts for an approver. The result must not
-// depend on the client.
+// operation is an action of a program with a client. person acts for an approver. The result must not depend on
+// the client.
 type operation func(ctx context.Context, c, person *turnpike.Client) (any, error)
 
-// idle submits a run of the agent gated, and returns it with the decision about the call that waits.
+// idle submits a run of the agent gated, and returns it with the decision about its waiting call.
 func idle(ctx context.Context, c *turnpike.Client) (*turnpike.Run, turnpike.Decision, error) {
 	r, err := c.Submit(ctx, turnpike.Submission{Agent: "gated", Input: "Order 8."})
 	if err != nil {
@@ -435,7 +435,7 @@ func operations() map[string]operation {
 	}
 }
 
-// causes are the sentinels that errors.Is may find.
+// causes returns the sentinels that errors.Is may find.
 func causes() map[string]error {
 	return map[string]error{
 		"invalid": turnpike.ErrInvalid, "not found": turnpike.ErrNotFound, "conflict": turnpike.ErrConflict, "not waiting": turnpike.ErrNotWaiting,
@@ -444,7 +444,7 @@ func causes() map[string]error {
 	}
 }
 
-// result is what an operation came to, comparable between clients.
+// result is the result of an operation, comparable between clients.
 type result struct {
 	Value       any
 	Code, Cause string
@@ -514,7 +514,7 @@ func TestBothClients(t *testing.T) {
 	}
 }
 
-// A client of the process acts for the principal that the program names, with its roles and no other.
+// An in-process client acts for the principal that the program names, with exactly its roles.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -531,7 +531,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("a viewer approves: %v", err)
 	}
 	if err := d.As(turnpike.Principal{Roles: []turnpike.Role{"approver"}}).RunByID(r.ID()).Approve(t.Context(), seen); !errors.Is(err, turnpike.ErrUnauthenticated) {
-		t.Errorf("nobody approves: %v", err)
+		t.Errorf("a principal without a name approves: %v", err)
 	}
 	elsewhere := d.As(turnpike.Principal{Name: "eve", Tenant: "other", Roles: []turnpike.Role{"approver"}})
 	if _, err := elsewhere.RunByID(r.ID()).Info(t.Context()); !errors.Is(err, turnpike.ErrNotFound) {
@@ -557,11 +557,11 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	if by != "go" {
-		t.Errorf("the history names ada via %q, want go", by)
+		t.Errorf("the history attributes ada to %q, want go", by)
 	}
 }
 
-// Streams of events end with their context and with the deployment.
+// Event streams end with their context and with the deployment.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -591,6 +591,6 @@ func TestEventsEnd(t *testing.T) {
 		t.Errorf("the stream ended with %v, want ErrClosed", last)
 	}
 	if _, err := r.Info(t.Context()); !errors.Is(err, turnpike.ErrClosed) {
-		t.Errorf("a closed deployment answers: %v", err)
+		t.Errorf("a closed deployment returns %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// refund is what the tool pay takes.
+// refund is the argument of the tool pay.
 type refund struct {
 	Order string `jsonschema:"its number"`
 	Cents int
@@ -47,7 +47,7 @@ var checked = loop.Typed[own]{OnAnswer: func(t *loop.Turn, o *own, text string) 
 	return t.Next(state.Reflected, "checked", state.UserText("Check it."))
 }}
 
-// open opens a deployment on a NATS server of the test's own, with a worker.
+// open opens a deployment on the test's own NATS server, with a worker.
 func open(t *testing.T, change func(*turnpike.Options)) *turnpike.Deployment {
 	t.Helper()
 	o := turnpike.Options{
@@ -108,7 +108,7 @@ func says(texts ...string) (script []model.Scripted) {
 	return script
 }
 
-// scriptedModel is the provider of scripts.
+// scriptedModel returns the provider of scripts.
 func scriptedModel() model.Provider { return scripted.New() }
 
 func calls(name string, args any) model.Scripted {

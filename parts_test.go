@@ -55,7 +55,7 @@ func TestOptionsAloneCount(t *testing.T) {
 	}
 }
 
-// A store and a bus of the program replace the servers.
+// A program's own store and bus replace the servers.
 func TestStoreAndBus(t *testing.T) {
 	t.Parallel()
 	for name, nats := range map[string]turnpike.NATS{"alone": {}, "store alone": {URL: testbed.NATSServer(t).URL()}} {
@@ -97,7 +97,7 @@ func (w *wrong) Close() error {
 	return nil
 }
 
-// Open checks a store of the program like its own, and leaves it open.
+// Open checks a program's own store like any other, and leaves it open.
 func TestStoreIsChecked(t *testing.T) {
 	t.Parallel()
 	store := &wrong{Store: memstore.New(memstore.Config{})}
@@ -109,7 +109,7 @@ func TestStoreIsChecked(t *testing.T) {
 	}
 }
 
-// A connection of the program is used and stays open.
+// A program's own connection is used and stays open.
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -127,7 +127,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// The log goes to the handler of the program, with its levels.
+// The log goes to the program's handler, with its levels.
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	var out lines
@@ -167,7 +167,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// A worker runs once. Stop waits for turns in flight until its context ends, and releases them then.
+// A worker runs once. Stop waits for turns in flight until its context ends, and then releases them.
 func TestWorkerStops(t *testing.T) {
 	t.Parallel()
 	begun, let := make(chan struct{}), make(chan struct{})
@@ -225,16 +225,16 @@ func TestWorkerStops(t *testing.T) {
 	}
 }
 
-// Gateways refuse callers by the Auth of the program.
+// Gateways authenticate callers by the program's Auth.
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
 	put(t, d.Client, agents()...)
 	if _, err := d.NewGateway(turnpike.GatewayOptions{}); err == nil {
-		t.Error("a gateway without Auth is made")
+		t.Error("a gateway without Auth is created")
 	}
 	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.AuthFunc(nil)}); err == nil {
-		t.Error("a gateway with a nil AuthFunc is made")
+		t.Error("a gateway with a nil AuthFunc is created")
 	}
 	users := turnpike.AuthFunc(func(r *http.Request) (turnpike.Principal, error) {
 		switch _, user, _ := strings.Cut(r.Header.Get("Authorization"), " "); user {
@@ -267,7 +267,7 @@ func TestAuth(t *testing.T) {
 	}
 }
 
-// API keys work, and no header makes a caller one of the process.
+// API keys work, and no header makes a caller the in-process principal.
 func TestKeyAuth(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -296,7 +296,7 @@ func TestKeyAuth(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Submit(t.Context(), turnpike.Submission{Agent: "plain", Input: "x"}); !errors.Is(err, want) {
-			t.Errorf("token %.10q submits: %v, want %v", token, err, want)
+			t.Errorf("token %.10q can submit: %v, want %v", token, err, want)
 		}
 	}
 	resp, err := server.Client().Get(server.URL + "/ui/")
@@ -337,7 +337,8 @@ func (keyed) Generate(_ context.Context, r model.Request, _ func(model.Delta)) (
 	return model.Response{Provider: "acme", Model: r.Model, Stop: model.StopEnd, Parts: []state.Part{{Type: state.PartText, Text: "key " + r.APIKey}}}, nil
 }
 
-// A worker has the API keys of the environment that FromEnv found, and those of its options before them.
+// A worker has the API keys from its options and, after those, the keys from the environment that FromEnv
+// found.
 func TestKeys(t *testing.T) {
 	t.Setenv("ACME_API_KEY", "env")
 	o := turnpike.Options{NATS: turnpike.NATS{Conn: testbed.NATS(t)}, Models: turnpike.Models{"acme": keyed{}}}

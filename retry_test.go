@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lossy loses the answer to the first try of every change.
+// lossy loses the response to the first try of every change.
 type lossy struct {
 	next http.RoundTripper
 
@@ -40,7 +40,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A change whose answer is lost is made again, and happens once.
+// A change whose response is lost is retried, and happens once.
 func TestChangesHappenOnce(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -82,7 +82,7 @@ func TestChangesHappenOnce(t *testing.T) {
 		}
 	}
 	if asked != 2 {
-		t.Errorf("%d messages of the user, want 2", asked)
+		t.Errorf("the run has %d user messages, want 2", asked)
 	}
 	if _, err := r.Fork(t.Context(), turnpike.Fork{Turn: new(1), Input: json.RawMessage(`"And?"`)}); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestChangesHappenOnce(t *testing.T) {
 		t.Errorf("Delete = %v", err)
 	}
 	if network.lost < 6 {
-		t.Errorf("%d answers were lost, want 6 at least", network.lost)
+		t.Errorf("%d responses were lost, want at least 6", network.lost)
 	}
 }
 

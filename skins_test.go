@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// ways is a deployment that takes requests over HTTP, over NATS and in the process, and the callers
-// that make them: one for each name, with the same rights whichever way it takes.
+// ways is a deployment that accepts requests over HTTP, over NATS and in the process, and the callers that make
+// them: one for each name, with the same rights in each way.
 type ways struct {
 	t     *testing.T
 	d     *turnpike.Deployment
@@ -90,8 +90,8 @@ func (w *ways) client(caller string, inside bool) *turnpike.Client {
 	return c
 }
 
-// publish sends a message to a subject of the caller's tenant. It returns the problem that answers it,
-// or nil once taken reports that the request has been carried out.
+// publish sends a message to a subject of the caller's tenant. It returns the problem in the reply, or nil once
+// taken reports that the request was executed.
 func (w *ways) publish(t *testing.T, caller, subject, key string, body []byte, taken func() bool) error {
 	t.Helper()
 	inner := "turnpike."
@@ -110,7 +110,7 @@ func (w *ways) publish(t *testing.T, caller, subject, key string, body []byte, t
 	if key != "" {
 		m.Header.Set(nats.MsgIdHdr, key)
 	}
-	// A stream has to take the message.
+	// A stream must store the message.
 	if _, err := w.nc.RequestMsgWithContext(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +136,8 @@ func (w *ways) publish(t *testing.T, caller, subject, key string, body []byte, t
 // skinSubmission is a request for a run by a caller.
 type skinSubmission struct {
 	caller string
-	twice  string // input of an earlier submission under the same key; empty: there was none
-	then   string // the definition of the agent since that submission, "deleted", or empty: no change
+	twice  string // input of an earlier submission under the same key; empty: none
+	then   string // the definition of the agent since that submission, "deleted", or empty: unchanged
 	req    api.SubmitRequest
 	code   string // of the refusal, or empty
 }
@@ -180,7 +180,7 @@ func skinSubmissions() map[string]skinSubmission {
 	}
 }
 
-// A submission has the same run, or the same refusal, over HTTP, over NATS and in the process.
+// A submission leads to the same run, or the same refusal, over HTTP, over NATS and in the process.
 func TestSubmissionThroughEachSkin(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)
@@ -219,7 +219,7 @@ func TestSubmissionThroughEachSkin(t *testing.T) {
 	}
 }
 
-// change gives the agent of a submission the definition that it has then.
+// change applies the definition that the agent of a submission gets later.
 func (w *ways) change(t *testing.T, c skinSubmission) {
 	t.Helper()
 	var err error
@@ -247,7 +247,7 @@ func submissionOf(r api.SubmitRequest, key string) turnpike.Submission {
 	}
 }
 
-// tagged returns r with a value by which its run is found.
+// tagged returns r with a metadata value by which its run can be found.
 func tagged(r api.SubmitRequest, key string) api.SubmitRequest {
 	m := map[string]string{"tag": key[:min(len(key), 60)]}
 	for k, v := range r.Metadata {
@@ -257,8 +257,8 @@ func tagged(r api.SubmitRequest, key string) api.SubmitRequest {
 	return r
 }
 
-// submit submits by a skin. The result has what the run of the submission is: whether it is once, the run
-// that exists already, and otherwise what was submitted. The audit has each once.
+// submit submits in one way. The result describes the submission's run: whether it exists once, the id of an
+// existing run, and otherwise its input. The audit has each once.
 func (w *ways) submit(t *testing.T, skin string, c skinSubmission, key, once string) result {
 	t.Helper()
 	var err error
@@ -300,7 +300,7 @@ func (w *ways) submit(t *testing.T, skin string, c skinSubmission, key, once str
 	return resultOf([]any{i.Agent, i.AgentVersion, i.Status, i.Priority, i.Metadata, waiting, i.Loop, notes}, err)
 }
 
-// notes returns what the audit of the tenant default has about a run, the oldest entry first.
+// notes returns the audit entries of the tenant default about a run, oldest first.
 func (w *ways) notes(t *testing.T, run string) (all []string) {
 	t.Helper()
 	for cursor := ""; run != ""; {
@@ -321,7 +321,7 @@ func (w *ways) notes(t *testing.T, run string) (all []string) {
 	return all
 }
 
-// suspend makes a run in the tenant acme, which waits for an hour, and suspends the tenant.
+// suspend creates a run in the tenant acme, which waits for an hour, and suspends the tenant.
 func (w *ways) suspend(t *testing.T) (run func() string) {
 	t.Helper()
 	const agent = `{"model":{"provider":"scripted","responses":[{"text":"Hello."}]}}`
@@ -340,7 +340,7 @@ func (w *ways) suspend(t *testing.T) (run func() string) {
 	}
 }
 
-// A cancellation ends the run, or is refused, alike over HTTP, over NATS and in the process.
+// A cancellation ends the run, or is refused, in the same way over HTTP, over NATS and in the process.
 func TestCancellationThroughEachSkin(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)
@@ -430,7 +430,8 @@ func (w *ways) busy(t *testing.T) string {
 	return r.ID()
 }
 
-// What only HTTP and programs offer is refused alike. TestBothClients has what succeeds.
+// Operations that only HTTP and programs offer are refused in the same way. TestBothClients covers the
+// successful ones.
 func TestRefusalsThroughBothSkins(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)

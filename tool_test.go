@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A definition has the schema and every rule of the tool.
+// A definition has the tool's schema and all its rules.
 func TestUse(t *testing.T) {
 	t.Parallel()
 	look := func(context.Context, refund) (string, turnpike.Outcome, error) { return "", tool.NotDone, nil }
@@ -58,7 +58,7 @@ func panics(t *testing.T, want string, f func()) {
 	f()
 }
 
-// Functions that belong to a tool call say so where there is none.
+// Functions that require a tool call report its absence.
 func TestOutsideACall(t *testing.T) {
 	t.Parallel()
 	panics(t, "outside a tool call", func() { turnpike.IdempotencyKey(t.Context()) })
@@ -66,7 +66,7 @@ func TestOutsideACall(t *testing.T) {
 		t.Error("there is a call")
 	}
 	if text, ok := turnpike.Answered(t.Context(), nil); ok {
-		t.Errorf("there is an answer %q", text)
+		t.Errorf("without a call there is an answer %q", text)
 	}
 	if err := turnpike.Again(nil, time.Second); err != nil {
 		t.Errorf("Again(nil) = %v", err)
@@ -77,7 +77,7 @@ func TestOutsideACall(t *testing.T) {
 	}
 }
 
-// observed is a part of what the tools of TestTools saw.
+// observed records what the tools of TestTools received.
 type observed struct {
 	mu   sync.Mutex
 	keys []string
@@ -92,7 +92,7 @@ func (o *observed) note(ctx context.Context) int {
 
 type kept struct{ Size int }
 
-// Tools in Go do in runs what they promise, called by agents in Go and in YAML.
+// Go tools keep their guarantees in runs, called by agents in Go and in YAML.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	retried, exhausted := &observed{}, &observed{}
@@ -207,7 +207,7 @@ func TestTools(t *testing.T) {
 		t.Errorf("later: result %q", got)
 	}
 
-	// An agent in YAML that names the tool only has its schema.
+	// An agent in YAML that only names the tool gets its schema.
 	if _, err := d.PutYAML(t.Context(), []byte("{name: short, tools: [{name: value}], model: {provider: scripted, responses: [{tool_calls: [{name: value, arguments: {a: x}}]}, {text: end}]}}")); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// One tool serves calls of many runs at once.
+// One tool serves concurrent calls of many runs.
 func TestToolIsConcurrent(t *testing.T) {
 	t.Parallel()
 	const n = 8
@@ -248,7 +248,7 @@ func TestToolIsConcurrent(t *testing.T) {
 	}
 }
 
-// Open reports all mistakes of its options, and connects to nothing before there are none.
+// Open reports all errors in its options, and connects to nothing before there are none.
 func TestOpenReportsMistakes(t *testing.T) {
 	t.Parallel()
 	var nobody *nilStore
@@ -274,7 +274,7 @@ func TestOpenReportsMistakes(t *testing.T) {
 		Models: turnpike.Models{"none": nil},
 	})
 	if err == nil {
-		t.Fatal("Open accepts all of it")
+		t.Fatal("Open accepts all of these options")
 	}
 	for _, want := range []string{
 		"Store is a nil *turnpike_test.nilStore", "tenant \"No Tenant\"", "LeaseDuration is -1ns", "NATS.Replicas is -1",
@@ -288,5 +288,5 @@ func TestOpenReportsMistakes(t *testing.T) {
 	}
 }
 
-// nilStore is a store of which there is only a nil pointer.
+// nilStore is an interface value with a nil pointer.
 type nilStore struct{ state.Store }

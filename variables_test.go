@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
-// A submission and a fork give the variables of an agent their values, from a struct or a map.
+// A submission and a fork set the variables of an agent, from a struct or a map.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	k := turnpiketest.New(t, turnpike.Options{})
@@ -38,6 +38,6 @@ func TestVariables(t *testing.T) {
 		t.Error("a submission without a required variable is accepted")
 	}
 	if _, err := k.Submit(t.Context(), turnpike.Submission{Agent: "greeter", Input: "Go.", Variables: make(chan int)}); err == nil {
-		t.Error("a submission whose variables do not encode is accepted")
+		t.Error("a submission whose variables cannot be encoded is accepted")
 	}
 }

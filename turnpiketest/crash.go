@@ -99,7 +99,7 @@ func (l *life) alive() error {
 	return nil
 }
 
-// pass counts a passage of p, and returns errCrashed if the worker dies there or has died before.
+// pass counts a passage of p, and returns errCrashed if the worker dies there or is already dead.
 func (l *life) pass(p Point) error {
 	if err := l.alive(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
 						passed[p] = n
 					}
 				} else if k.passed[p] < nth {
-					t.Logf("turnpiketest: no crash: this time the worker passed %s %d times only", p, k.passed[p])
+					t.Logf("turnpiketest: no crash: this time the worker passed %s only %d times", p, k.passed[p])
 				}
 			})
 		})

@@ -39,7 +39,7 @@ func (b *bank) tool(opts ...turnpike.ToolOption) turnpike.Tool {
 	}, opts...)
 }
 
-// A payment is made once, whatever happens to the worker.
+// A payment is made once, wherever the worker dies.
 func TestPaysOnce(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -54,7 +54,7 @@ func TestPaysOnce(t *testing.T) {
 	})
 }
 
-// An answer that does not match is returned once, whatever happens to the worker.
+// A structured answer that does not match is returned to the model once, wherever the worker dies.
 func TestStructuredOutput(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -70,7 +70,7 @@ func TestStructuredOutput(t *testing.T) {
 	})
 }
 
-// Results that other calls follow are stored by themselves, and the loop continues from them.
+// A result with calls after it is stored on its own, and the loop continues from it.
 func TestSerialCalls(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -86,7 +86,7 @@ func TestSerialCalls(t *testing.T) {
 	})
 }
 
-// A call that is not idempotent starts once at most.
+// A call that is not idempotent starts at most once.
 func TestStartsOnce(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -100,7 +100,7 @@ func TestStartsOnce(t *testing.T) {
 	})
 }
 
-// The probe of a tool finds out whether a call was made, so that the model always reads its result.
+// A tool's probe determines whether a call was made, so the model always reads its result.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -123,7 +123,7 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// Approvals, failures of models and crashes work in real time, too.
+// Approvals, model failures and crashes also work in real time.
 func TestKit(t *testing.T) {
 	t.Parallel()
 	var b bank

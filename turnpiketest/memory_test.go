@@ -19,8 +19,8 @@ type notes struct {
 	InsertLine int    `json:"insert_line"`
 }
 
-// A change of a memory is made once, whatever happens to the worker, and the next run reads it. The call
-// that was made again has the result of the first.
+// A memory change is made once, wherever the worker dies, and the next run reads it. A repeated call has the
+// result of the first.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 			t.Error(i.Status)
 		}
 		if got := results(t, run); got != "File created successfully at: /memories/tea (version 1)|The file /memories/tea has been edited. (version 2)" {
-			t.Errorf("the model has read %q", got)
+			t.Errorf("the model read %q", got)
 		}
 		next := k.Start(a, "What do I like?", tt.Calls("memory", notes{Command: "view", Path: "/memories/tea"}), tt.Says("Tea."))
 		if i := k.WaitIdle(next); i.Status != "completed" || results(t, next) != "Here's the content of /memories/tea with line numbers (version 2):\n     1\tblack\n     2\tgreen" {
@@ -62,8 +62,8 @@ func results(t *testing.T, r *turnpike.Run) string {
 	return strings.Join(texts, "|")
 }
 
-// A run that has seen a file does not overwrite what another run has written since: the model reads the
-// conflict, whichever worker makes the call.
+// A run that has read a file does not overwrite another run's later write: the model reads the conflict,
+// whichever worker makes the call.
 func TestMemoryConflict(t *testing.T) {
 	t.Parallel()
 	shared := tool.Definition{Name: "memory", Kind: "memory", Own: tool.EncodeSettings(map[string]any{"scope": "tenant"})}
@@ -82,6 +82,6 @@ func TestMemoryConflict(t *testing.T) {
 		tt.Calls("memory", notes{Command: "view", Path: "/memories/tea"}), tt.Calls("meanwhile", struct{}{}), insert("black"), tt.Says("I see."))
 	k.WaitIdle(reader)
 	if got := results(t, reader); !strings.Contains(got, "/memories/tea has changed since version 1: it has version 2 now") {
-		t.Errorf("the model has read %q", got)
+		t.Errorf("the model read %q", got)
 	}
 }

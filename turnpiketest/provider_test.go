@@ -13,8 +13,8 @@ import (
 	tt "github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
-// The uses of a provider's tool are in the history once, whatever happens to the worker, with the calls of
-// other tools beside them.
+// The uses of a provider's tool are in the history once, wherever the worker dies, with the calls of other
+// tools next to them.
 func TestProviderTools(t *testing.T) {
 	t.Parallel()
 	tt.EachCrash(t, func(t *testing.T, open tt.Open) {
@@ -48,7 +48,7 @@ func TestProviderTools(t *testing.T) {
 			t.Errorf("the history has %s", got)
 		}
 		if got := results(t, run); !strings.Contains(got, "File created") {
-			t.Errorf("the model has read %q", got)
+			t.Errorf("the model read %q", got)
 		}
 	})
 }

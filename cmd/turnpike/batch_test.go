@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// L8: a line of a batch is a text, an input or a whole submission.
+// A line of a batch is a text, an input or a whole submission (L8).
 func TestReadRuns(t *testing.T) {
 	t.Parallel()
 	runs, err := readRuns(strings.NewReader("plain text\n\n  42 \n\"[urgent] \\u00e9\"\n[{\"role\":\"user\",\"content\":\"x\"}]\r\n{\"agent\":\"other\",\"input\":\"y\",\"priority\":\"low\"}"))

@@ -28,7 +28,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
-// processes is a deployment as doctor finds it: servers, a gateway and a worker.
+// processes is a deployment in the form in which doctor finds it: servers, a gateway and a worker.
 type processes struct {
 	t     *testing.T
 	nats  *server.Server
@@ -74,7 +74,7 @@ func startProcesses(t *testing.T) *processes {
 	return p
 }
 
-// run runs a service until the returned stop, or the test's end.
+// run runs a service until stop is called or the test ends.
 func run(t *testing.T, service func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -85,7 +85,7 @@ func run(t *testing.T, service func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// doctor returns the exit code of `turnpike doctor`, and what it prints.
+// doctor returns the exit code of `turnpike doctor`, and its output.
 func (p *processes) doctor() (int, string) {
 	p.t.Helper()
 	var out strings.Builder
@@ -105,8 +105,8 @@ func (p *processes) setRedis(name, value string) {
 	}
 }
 
-// failSnapshot has Redis fail to write a snapshot. The superuser may write to any directory, so the name
-// of the snapshot is that of a directory.
+// failSnapshot makes Redis fail to write a snapshot. The superuser may write to any directory, so a directory
+// takes the snapshot's name.
 func (p *processes) failSnapshot() {
 	p.t.Helper()
 	p.setRedis("dir", p.dir)
@@ -125,7 +125,7 @@ func (p *processes) failSnapshot() {
 	})
 }
 
-// fillNATS has NATS refuse all messages for want of space.
+// fillNATS makes NATS reject all messages for lack of space.
 func (p *processes) fillNATS() {
 	p.t.Helper()
 	nc, err := natsbus.Connect(p.nats.ClientURL(), p.t.Name())
@@ -147,7 +147,7 @@ func (p *processes) fillNATS() {
 	}
 }
 
-// sealTurns has one of several streams of turns refuse messages.
+// sealTurns makes one of several turn streams reject messages.
 func (p *processes) sealTurns() {
 	p.t.Helper()
 	nc, err := natsbus.Connect(p.nats.ClientURL(), p.t.Name())
@@ -175,9 +175,9 @@ func (p *processes) sealTurns() {
 	}
 }
 
-// Doctor exits with 1 if runs cannot make progress, and names why, whether a gateway answers or not.
+// Doctor exits with 1 and the reason if runs cannot make progress, whether or not a gateway answers.
 func TestDoctorExitCode(t *testing.T) {
-	t.Setenv("TURNPIKE_NATS_URL", "named") // no `turnpike dev` is looked for
+	t.Setenv("TURNPIKE_NATS_URL", "named") // disables the lookup of a `turnpike dev`
 	for _, c := range []struct {
 		name  string
 		harm  func(p *processes)
@@ -203,12 +203,12 @@ func TestDoctorExitCode(t *testing.T) {
 					continue
 				}
 				p := startProcesses(t)
-				p.doctor() // which has the worker started
+				p.doctor() // to make sure that the worker has started
 				c.harm(p)
 				if gateway != "" {
 					p.stopGateway()
 				}
-				// On a busy machine a server answers doctor too late now and then.
+				// On a busy machine, a server may answer doctor too late.
 				testbed.Eventually(t, "doctor"+gateway, func() error {
 					code, out := p.doctor()
 					if want := min(1, len(c.fails)); code != want || !strings.Contains(out, "FAIL "+c.fails) && want != 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Beside a `turnpike dev` doctor looks at that one, although it listens on a port of its
-// own and a variable names a Redis that dev has nothing to do with.
+// Next to a `turnpike dev`, doctor examines that one, although it uses its own port and a variable names an
+// unrelated Redis.
 func TestDoctorSeesDev(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("TURNPIKE_NATS_URL", "")
@@ -34,7 +34,7 @@ func TestDoctorSeesDev(t *testing.T) {
 	}
 }
 
-// Every variable that a command reads is known to services, which warn of others.
+// Every variable that a command reads is known to services, which warn about others.
 func TestVariablesAreKnown(t *testing.T) {
 	t.Parallel()
 	k, err := kong.New(&cli{}, kong.Vars{"version": ""})

@@ -32,9 +32,9 @@ cases:
     expect: [{matches: Rome}]
 `
 
-// evaluated returns the address of a gateway with two versions of an agent, and a file of cases of which the
-// first passes with the first version, and none with the second. Evaluations that are interrupted are
-// remembered in a folder of the test.
+// evaluated returns the address of a gateway with two versions of an agent, and a file of cases, of which the
+// first passes with the first version only, and the others never. Interrupted evaluations are stored in a
+// folder of the test.
 func evaluated(t *testing.T) (server, file string) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -66,7 +66,7 @@ func exit(t *testing.T, err error) int {
 	return int(code)
 }
 
-// The table of an evaluation is for others, too: its report has the figures that the command prints.
+// The report of an evaluation is stored with the same figures that the command prints.
 func TestEvalStoresItsReport(t *testing.T) {
 	server, file := evaluated(t)
 	c := api.New(server)
@@ -92,7 +92,7 @@ func TestEvalStoresItsReport(t *testing.T) {
 		}
 	}
 	if !strings.Contains(out.String(), "stored as "+e.ID) {
-		t.Errorf("it does not say where the report is:\n%s", &out)
+		t.Errorf("the output does not say where the report is:\n%s", &out)
 	}
 	if _, err := says(t, c, "eval", file, "--agent", "capitals@1", "--no-store"); exit(t, err) != 1 {
 		t.Errorf("with --no-store: %v", err)
@@ -146,7 +146,7 @@ func TestEvalFailsIfWorse(t *testing.T) {
 	}
 }
 
-// What --output json prints can be stored by hand, and is what is stored.
+// The output of --output json equals the stored report, and can be stored by hand.
 func TestEvalPrintsWhatItStores(t *testing.T) {
 	server, file := evaluated(t)
 	c := api.New(server)
@@ -184,7 +184,7 @@ func before(t *testing.T, gateway string, store http.HandlerFunc) *api.Client {
 	return api.New(server.URL)
 }
 
-// A report that cannot be stored is a warning: exit code and output are those of the evaluation.
+// A report that cannot be stored causes a warning only: exit code and output are those of the evaluation.
 func TestEvalThatCannotBeStored(t *testing.T) {
 	server, file := evaluated(t)
 	refusing := before(t, server, func(w http.ResponseWriter, _ *http.Request) {
@@ -225,7 +225,7 @@ func (d dies) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// The report of an evaluation that lost a run is stored, and says which.
+// The report of an evaluation with a lost run is stored, and names the run.
 func TestEvalOfDeletedRun(t *testing.T) {
 	server, file := evaluated(t)
 	c := api.New(server)
@@ -256,7 +256,7 @@ func TestEvalOfDeletedRun(t *testing.T) {
 	}
 }
 
-// An evaluation that continues has the id of the one that was interrupted, so there is one report.
+// A resumed evaluation keeps the id of the interrupted one, so there is one report.
 func TestInterruptedEvalHasOneReport(t *testing.T) {
 	server, file := evaluated(t)
 	c := api.New(server)

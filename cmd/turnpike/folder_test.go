@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A deployment that starts again with the same files has the same versions.
+// A deployment that restarts with the same files keeps the same versions.
 func TestUnchangedFilesKeepTheirVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

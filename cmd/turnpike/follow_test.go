@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The line about a run leaves out the time that the run lay at an end.
+// The summary line of a run excludes the run's idle time.
 func TestSumWithoutIdleTime(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

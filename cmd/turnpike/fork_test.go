@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The flags of fork say what the API takes, and all that is wrong with them at once.
+// The flags of fork correspond to the API's fields, and all errors in them are reported at once.
 func TestForkRequest(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "instructions.txt")

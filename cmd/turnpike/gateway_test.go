@@ -43,13 +43,13 @@ func atGateway(t *testing.T, store state.Store) *api.Client {
 	return api.New(server.URL)
 }
 
-// worked returns a client of a gateway with a worker, whose tool echo answers with its arguments.
+// worked returns a client of a gateway with a worker whose tool echo returns its arguments.
 func worked(t *testing.T) *api.Client {
 	t.Helper()
 	return api.New(workedAt(t))
 }
 
-// workedAt returns the address of the gateway of worked.
+// workedAt returns the address of a gateway like that of worked.
 func workedAt(t *testing.T) string {
 	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
@@ -75,7 +75,7 @@ func workedAt(t *testing.T) string {
 	return server.URL
 }
 
-// submit starts a run of an agent with this definition, and returns it at its first rest.
+// submit starts a run of an agent with this definition, and returns it when it first rests.
 func submit(t *testing.T, c *api.Client, definition string) api.Run {
 	t.Helper()
 	if _, err := c.PutAgent(t.Context(), "a", []byte(definition)); err != nil {
@@ -91,7 +91,7 @@ func submit(t *testing.T, c *api.Client, definition string) api.Run {
 	return run
 }
 
-// says runs a command line and returns what it printed, on both streams.
+// says runs a command line and returns its output on both streams.
 func says(t *testing.T, c *api.Client, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -122,7 +122,7 @@ func executeIn(ctx context.Context, t *testing.T, c *api.Client, in io.Reader, o
 	return parsed.Run(e)
 }
 
-// early is a store that looks at two runs for a page, as one of many runs looks at a thousand.
+// early is a store that examines two runs for a page, as one of many runs examines a thousand.
 type early struct{ state.Store }
 
 func (s early) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
@@ -131,14 +131,14 @@ func (s early) List(ctx context.Context, f state.Filter) (state.RunPage, error) 
 	return page, err
 }
 
-// ps lists what matches, however few of it the first pages have.
+// ps lists the matching runs, even if the first pages have few or none.
 func TestPsReadsOn(t *testing.T) {
 	t.Parallel()
 	c := atGateway(t, early{memstore.New(memstore.Config{})})
 	if _, err := c.PutAgent(t.Context(), "a", []byte("name: a\nmodel: {provider: scripted}\n")); err != nil {
 		t.Fatal(err)
 	}
-	var wanted []string // the newest first
+	var wanted []string // newest first
 	for i := range 9 {
 		run, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "a", Input: api.Text("hi"), Metadata: map[string]string{"old": fmt.Sprint(i < 4)}}, "")
 		if err != nil {
@@ -157,7 +157,7 @@ func TestPsReadsOn(t *testing.T) {
 		t.Errorf("ps --limit 3 -o json printed %s, %v", got, err)
 	}
 	if got, err := says(t, c, "-o", "json", "ps", "--agent", "none", "--limit", "1"); err != nil || !strings.Contains(got, `"items": []`) {
-		t.Errorf("of no run: %s, %v", got, err)
+		t.Errorf("for no run: %s, %v", got, err)
 	}
 	if got, err := says(t, c, "ps", "-q", "-m", "old=true", "--text", "HI"); err != nil || got != strings.Join(wanted, "\n")+"\n" {
 		t.Errorf("ps --text printed %q, %v; want %q", got, err, wanted)
@@ -167,7 +167,7 @@ func TestPsReadsOn(t *testing.T) {
 	}
 }
 
-// Other arguments are for one call: where several wait, none gets those of another.
+// Edited arguments apply to one call: if several wait, the command refuses.
 func TestApproveWithArgumentsOneCall(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -206,7 +206,7 @@ func TestApproveWithArgumentsOneCall(t *testing.T) {
 	}
 }
 
-// tenants put changes what is given, and says what the tenant may do then.
+// tenants put changes only the given fields, and prints the resulting rights.
 func TestTenantsPut(t *testing.T) {
 	t.Parallel()
 	c := atGateway(t, memstore.New(memstore.Config{}))
@@ -237,11 +237,11 @@ func TestTenantsPut(t *testing.T) {
 	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}}, "--four-eyes=false", "--model", "any", "--host", "any", "--secret", "any")
 	put(api.TenantSettings{Suspended: true}, "--replace", "--suspended")
 	if out, err := says(t, c, "tenants", "put", "Not A Name", "--review"); err == nil || out != "" {
-		t.Errorf("a name that is none: %q, %v", out, err)
+		t.Errorf("an invalid name: %q, %v", out, err)
 	}
 }
 
-// What takes something away says so, as an object for programs.
+// Commands that delete something report it, as an object for programs.
 func TestCommandsSayWhatTheyDid(t *testing.T) {
 	t.Parallel()
 	c := atGateway(t, memstore.New(memstore.Config{}))
@@ -295,7 +295,7 @@ func agentFile(t *testing.T) string {
 	return file
 }
 
-// Whoever watches a run that waited before sees how to continue once: after the wait that is still open.
+// A watcher of a run that waited before gets the hint to continue once: for the wait that is still open.
 func TestWatchTellsOfTheWaitThatIs(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -328,7 +328,7 @@ func TestWatchTellsOfTheWaitThatIs(t *testing.T) {
 	}
 }
 
-// What is gone already was not deleted by this command.
+// gc reports something that was already gone as not deleted.
 func TestGCForgets(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -342,7 +342,7 @@ func TestGCForgets(t *testing.T) {
 	}
 }
 
-// A - is read from where the others are.
+// The argument - reads from the command's input stream.
 func TestStandardInput(t *testing.T) {
 	t.Parallel()
 	c := atGateway(t, memstore.New(memstore.Config{}))

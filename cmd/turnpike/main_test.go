@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Each command that people see stands under a title of the help, or it would come first.
+// Each visible command has a group in the help; without one it would come first.
 func TestEachCommandHasAGroup(t *testing.T) {
 	k, err := kong.New(&cli{}, kong.Vars{"version": ""})
 	if err != nil {

@@ -53,9 +53,9 @@ x_b                b           does it…
 		t.Fatalf("of a URL: %+v, %v", list, err)
 	}
 	if strings.Contains(got, list[0].Pin) {
-		t.Error("what is allowed is not in the hash")
+		t.Error("the hash does not cover the allowed tools")
 	}
 	if err := (&mcpLsCmd{Server: []string{h.URL}, Allow: []string{"c"}, Timeout: time.Minute}).Run(&env{ctx: context.Background()}); err == nil || !strings.Contains(err.Error(), `no tool "c"`) {
-		t.Errorf("of a tool that is not there: %v", err)
+		t.Errorf("of a missing tool: %v", err)
 	}
 }

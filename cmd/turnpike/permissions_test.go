@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The commands print what belongs into the configuration of a server, of a tenant where one is
-// named.
+// The commands print the permissions for a server's configuration, or those of a tenant if one is named.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -24,6 +23,6 @@ func TestPermissions(t *testing.T) {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	if err := (&redisPermissionsCmd{Role: "worker", Prefix: "turnpike", PasswordFile: "/nowhere"}).Run(e); err == nil {
-		t.Error("a password file that is not there is passed over")
+		t.Error("a missing password file is ignored")
 	}
 }

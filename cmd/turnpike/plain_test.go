@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// TestEscapesOnTerminals: what models, tools and callers wrote is text on a terminal, escaped
-// in JSON on a terminal, and as it is in JSON for programs.
+// TestEscapesOnTerminals: text from models, tools and callers is printed safely on a terminal, escaped in JSON
+// on a terminal, and unchanged in JSON for programs.
 func TestEscapesOnTerminals(t *testing.T) {
 	t.Parallel()
 	const id = "01J00000000000000000000000"
@@ -57,7 +57,7 @@ func TestEscapesOnTerminals(t *testing.T) {
 				t.Errorf("%s, %+v: %q", name, how, text)
 			}
 			if how.asJSON && !json.Valid(out.Bytes()) {
-				t.Errorf("%s, %+v: no JSON: %q", name, how, text)
+				t.Errorf("%s, %+v: not JSON: %q", name, how, text)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The end of an id names a run among the newest; one that several runs share lists them.
+// The end of an id selects a run among the newest; an ambiguous one lists the candidates.
 func TestRunsByTheEndsOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	const one, two, other = "run_01M848HY4KCXMSBXXTGTJACQES", "run_01M848HY4KCXMSBXXTGTJACQET", "run_01M848HY4KCXMSBXYTGTJACQES"
@@ -45,7 +45,7 @@ func TestRunsByTheEndsOfTheirIDs(t *testing.T) {
 			t.Errorf("cancel %s: %v, %s", test.id, err, out)
 		}
 		if last := asked[len(asked)-1]; test.asks != "" && last != "POST /v1/runs/"+test.asks+"/cancel" || test.asks == "" && last != "GET /v1/runs" {
-			t.Errorf("cancel %s asked for %q", test.id, asked)
+			t.Errorf("cancel %s requested %q", test.id, asked)
 		}
 		if test.id == "ACQES" && (!bytes.Contains(out, []byte(one)) || !bytes.Contains(out, []byte(other)) || bytes.Contains(out, []byte(two))) {
 			t.Errorf("the matches are %s", out)
@@ -53,8 +53,8 @@ func TestRunsByTheEndsOfTheirIDs(t *testing.T) {
 	}
 }
 
-// The help of a command shows its own flags before those of every command, and its example, which
-// is a call of that command.
+// The help of a command shows its own flags before the common ones, and its example, which is a call of that
+// command.
 func TestHelpOfCommands(t *testing.T) {
 	out, code := command(t, t.TempDir(), "ps", "--help")
 	own, common := strings.Index(out, "--since"), strings.Index(out, "--server")

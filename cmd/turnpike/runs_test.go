@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The input - is a text from standard input, and not a hyphen.
+// The input - is the text from standard input, not a hyphen.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	got, err := submission{Input: "-"}.input(strings.NewReader("two\nlines"))
@@ -28,7 +28,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// A limit of money that bounds nothing is said.
+// A cost limit without effect causes a warning.
 func TestUnpriced(t *testing.T) {
 	t.Parallel()
 	cost := state.MicroUSD(5)
@@ -45,7 +45,7 @@ func TestUnpriced(t *testing.T) {
 	}
 }
 
-// --deadline takes what the API takes.
+// --deadline accepts the same values as the API.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"10": 10 * time.Second, "1.5": 1500 * time.Millisecond, "10m": 10 * time.Minute} {
@@ -63,7 +63,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Each wait has a command that ends it.
+// Each kind of wait has a command that ends it.
 func TestHint(t *testing.T) {
 	t.Parallel()
 	child := "run_child"
@@ -83,7 +83,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// The limits of flags are those of the API.
+// The limit flags set the limits of the API.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	got, err := submission{MaxTurns: 3, Tokens: 1000, CostUSD: 0.25, Wait: time.Hour}.limits()
@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// ps asks for what its flags say.
+// ps requests the runs that its flags select.
 func TestPsQuery(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -118,7 +118,7 @@ func TestPsQuery(t *testing.T) {
 	}
 }
 
-// --var gives texts, and JSON behind :=.
+// --var sets texts, and JSON values with :=.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A command that does not get in says where, and not with what.
+// A command that cannot log in prints the address, without the credentials.
 func TestToolsRedactCredentials(t *testing.T) {
 	t.Parallel()
 	c := toolsLsCmd{toolServer{NATSURL: "nats://me:hunter22@127.0.0.1:1", Prefix: "turnpike"}}

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// TestMain is the command itself where a test runs this binary as that.
+// TestMain runs the command itself if a test starts this binary as the command.
 func TestMain(m *testing.M) {
 	if os.Getenv("TURNPIKE_TEST_COMMAND") != "" {
 		main()
@@ -24,14 +24,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A mistake in the command line has the exit code 80, whoever finds it: it is said what is wrong
-// and where to read on, and no gateway is asked.
+// A usage error has the exit code 80, wherever it is detected: the command prints the error and where to read
+// on, and sends no request.
 func TestWrongUsageHasItsCode(t *testing.T) {
 	t.Parallel()
 	const id = "run_01M848HY4KCXMSBXXTGTJACQES"
 	for _, test := range []struct {
-		args    string // with _ for a space within one
-		command string // whose help says more
+		args    string // with _ for a space within an argument
+		command string // the command whose help is named
 		says    string
 	}{
 		{"ps --limit 0", "ps", "--limit is 0"},
@@ -95,7 +95,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 	}
 }
 
-// What is found wrong later has the code 1.
+// Errors that are detected later have the code 1.
 func TestOtherErrorsHaveTheirCode(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--server", "http://127.0.0.1:1", "ps"}, {"login"}} {
@@ -105,8 +105,7 @@ func TestOtherErrorsHaveTheirCode(t *testing.T) {
 	}
 }
 
-// command runs the command as a process of its own, with nothing on standard input, and returns
-// what it printed and its exit code.
+// command runs the command as a process, with empty standard input, and returns its output and exit code.
 func command(t *testing.T, dir string, args ...string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -119,7 +118,7 @@ func command(t *testing.T, dir string, args ...string) (string, int) {
 	return out.String(), c.ProcessState.ExitCode()
 }
 
-// A draft has a name that nobody chose: for people it is what it is a draft of.
+// A draft's name is generated: people are shown the agent that it is a draft of.
 func TestDraftsAreSaidOfTheirAgent(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -135,12 +134,12 @@ func TestDraftsAreSaidOfTheirAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out, "draft of a") || strings.Contains(out, fork.Agent) {
-			t.Errorf("%s of a run of the draft %s says\n%s", args[0], fork.Agent, out)
+			t.Errorf("%s of a run of the draft %s prints\n%s", args[0], fork.Agent, out)
 		}
 	}
 }
 
-// Who watches a run that there is not reads that, and nothing of a run before it.
+// Watching a run that does not exist prints an error, and nothing about another run.
 func TestWatchOfNoRun(t *testing.T) {
 	t.Parallel()
 	if out, err := says(t, worked(t), "watch", "run_01M848HY4KCXMSBXXTGTJACQES"); err == nil || out != "" {
@@ -148,7 +147,7 @@ func TestWatchOfNoRun(t *testing.T) {
 	}
 }
 
-// Each command that names an agent says which one was meant.
+// Each command that takes an agent suggests the name that was probably meant.
 func TestMisspeltAgents(t *testing.T) {
 	t.Parallel()
 	c := worked(t)
@@ -163,7 +162,7 @@ func TestMisspeltAgents(t *testing.T) {
 	}
 }
 
-// A mistake is said by the name that the file was given.
+// An error names the file as it was given on the command line.
 func TestPutNamesTheFileAsGiven(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -177,7 +176,7 @@ func TestPutNamesTheFileAsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := says(t, c, "agents", "put", "a.yaml"); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("put of %q says %v, want %s", text, err, want)
+			t.Errorf("put of %q prints %v, want %s", text, err, want)
 		}
 	}
 }
@@ -200,7 +199,7 @@ func TestPutOfStandardInput(t *testing.T) {
 	}
 }
 
-// The program that measures is every process of what it measures.
+// The benchmark program runs itself as every process that it measures.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	out, code := command(t, t.TempDir(), "bench", "--only", "start", "--short", "-o", "json")
@@ -215,7 +214,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("measured %+v", report.Results)
 	}
 	for _, f := range report.Results[0].Figures {
-		if f.Value <= 0 || f.Unit == "MiB" && f.Value < 10 { // a process that has not begun has less
+		if f.Value <= 0 || f.Unit == "MiB" && f.Value < 10 { // a process that has not started uses less
 			t.Errorf("%s is %v %s", f.Name, f.Value, f.Unit)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// What a definition refers to and nobody has is said at its line of the file, but not what a
-// later file of the same command brings.
+// A reference in a definition to something missing causes a warning with its line in the file, unless a later
+// file of the same command defines it.
 func TestPutWarns(t *testing.T) {
 	t.Parallel()
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{})

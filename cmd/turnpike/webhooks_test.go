@@ -82,7 +82,7 @@ func TestWebhooksPending(t *testing.T) {
 	}
 }
 
-// With --worker a worker sends the event, and the command prints its answer.
+// With --worker, a worker sends the event, and the command prints the receiver's response.
 func TestWebhooksTestThroughWorker(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ end, out, failure string }{

@@ -27,7 +27,7 @@ func TestPaysOnce(t *testing.T) {
 	})
 }
 
-// The agent in YAML is valid, and the function of the tool can be called by itself.
+// The agent in YAML is valid, and the tool's function can be called directly.
 func TestClerk(t *testing.T) {
 	t.Parallel()
 	text, err := pay(tt.Context(t, "k"), Refund{"7", 500})

@@ -20,8 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The demo kills a worker and says that nothing was lost or done twice; Main returns an
-// error if that is not so.
+// The demo kills a worker and prints that nothing was lost or done twice; otherwise Main returns an error.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// The tool, the hook and the loop of the program take part in a run, on real servers.
+// The program's tool, hook and loop take part in a run, on real servers.
 func TestEmbed(t *testing.T) {
 	t.Parallel()
 	for name, redis := range map[string]string{"redis": testbed.Redis(t), "jetstream": ""} {

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/turnpiketest"
 )
 
-// D10: a loop of a third party's runs on any worker, without a change elsewhere.
+// A third-party loop runs on any worker, without a change elsewhere (D10).
 func TestPlanner(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -39,8 +39,7 @@ func loops() loop.Registry {
 	return all
 }
 
-// What is true of every loop is true of this one: it is walked through random histories
-// with crashes, aborts and difficult models.
+// The loop keeps the general properties of loops in random histories with crashes, aborts and difficult models.
 func TestPlannerIsALoop(t *testing.T) {
 	t.Parallel()
 	turnpiketest.Loop(t, loops(), agent.Definition{
@@ -66,7 +65,7 @@ func begun(t *testing.T) (loop.Loop, state.State, state.Time) {
 	return Planner(a), s, at
 }
 
-// The plan survives the store, where it is the loop's own and of its version.
+// The plan survives the store as the state of this loop, with its version.
 func TestPlanIsKept(t *testing.T) {
 	t.Parallel()
 	l, s, at := begun(t)
@@ -88,14 +87,14 @@ func TestPlanIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(planState{Plan: []string{"Find it.", "Go."}}, own); diff != "" {
-		t.Errorf("the loop finds another plan than it kept:\n%s", diff)
+		t.Errorf("the loop restored a different plan:\n%s", diff)
 	}
 	if got := stored.LoopState; got.Version != 1 || string(got.Data) != `{"plan":["Find it.","Go."]}` {
 		t.Errorf("stored as %s of version %d", got.Data, got.Version)
 	}
 }
 
-// A plan that the loop cannot read stops the turn, and says whose and why.
+// A plan that the loop cannot decode stops the turn, with an error that names the loop and the reason.
 func TestPlanThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for own, newer := range map[*state.LoopState]bool{
@@ -108,12 +107,12 @@ func TestPlanThatCannotBeRead(t *testing.T) {
 		stops, _ := d.Effect.(loop.GiveUp)
 		e, ok := errors.AsType[*loop.StateError](stops.Err)
 		if !ok || e.Loop != "planner" || e.Version != own.Version || e.Knows != 1 {
-			t.Errorf("Step = %+v, want to give up with a StateError", d)
+			t.Errorf("Step = %+v, want it to stop with a StateError", d)
 		}
 		if got := errors.Is(stops.Err, state.ErrFormat); got != newer {
 			t.Errorf("%v: left to newer workers %v, want %v", stops.Err, got, newer)
 		}
-		// Whatever its loop keeps, a run can be ended.
+		// A run can be ended whatever the state of its loop.
 		if d := l.Step(s, loop.TurnBegan{At: at, Worker: "w1", Attempt: 6, Poisoned: true}); d.Effect != nil || d.Next.Status != state.Failed {
 			t.Errorf("Step of a poisoned turn = %+v", d)
 		}

@@ -17,14 +17,14 @@ import (
 
 const botToken = "xoxb-test"
 
-// posted is a message of the app, as the fake has it.
+// posted is a message of the app in the fake.
 type posted struct {
 	Timestamp string              `json:"ts"`
 	Thread    string              `json:"thread_ts"`
 	Text      string              `json:"text"`
 	Metadata  slack.SlackMetadata `json:"metadata,omitzero"`
 
-	channel, user string // user of one that only this user sees
+	channel, user string // user is set for a message that only this user sees
 	blocks        string // as JSON
 	edits         int
 }
@@ -36,10 +36,10 @@ type fakeSlack struct {
 	calls    []call
 	changed  chan struct{} // closed by a change
 
-	limits       int // of the calls that change something, those that get 429 and begin a second without calls
+	limits       int // number of changing calls that get 429 and start a second without calls
 	limitedUntil time.Time
 	violations   int // calls in such a second
-	lose         int // the number of posts whose answer is lost
+	lose         int // the number of posts whose response is lost
 
 	hold chan struct{} // if not nil, posts wait until it is closed
 }
@@ -167,10 +167,10 @@ func (f *fakeSlack) all() (all []posted) {
 	return all
 }
 
-// patience bounds what a test waits for.
+// patience bounds the waits of a test.
 const patience = 2 * time.Minute
 
-// await waits until Slack is as ok says.
+// await waits until ok accepts the state of Slack.
 func (f *fakeSlack) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

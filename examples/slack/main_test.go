@@ -42,7 +42,7 @@ var pay = turnpike.NewTool("pay", "Pays.", func(context.Context, amount) (string
 
 type amount struct{ Euros int }
 
-// gate is a provider that writes words until the test opens it.
+// gate is a provider that streams words until the test opens it.
 type gate chan struct{}
 
 func (g gate) Generate(ctx context.Context, _ model.Request, onDelta func(model.Delta)) (model.Response, error) {
@@ -78,7 +78,7 @@ type bench struct {
 	end   func()
 }
 
-// newBench starts all for an agent, whose model is scripted unless it has one.
+// newBench starts everything for an agent, whose model is scripted unless it has one.
 func newBench(t *testing.T, a turnpike.Agent, script ...tt.Reply) *bench {
 	b := &bench{t: t, slack: newFakeSlack(), gate: make(gate)}
 	b.Kit = tt.New(t, turnpike.Options{Tools: []turnpike.Tool{pay}, Models: turnpike.Models{"gate": b.gate}})
@@ -143,7 +143,7 @@ func (b *bench) start() {
 	}
 }
 
-// post sends a request that Slack has signed at a time, and returns the status and the answer.
+// post sends a request signed by Slack at a time, and returns the status and the response.
 func (b *bench) post(path, body, secret string, at time.Time) (int, string) {
 	b.t.Helper()
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -225,7 +225,7 @@ func (b *bench) runs() (all []turnpike.Info) {
 	return all
 }
 
-// said returns what users have said in the only run.
+// said returns the users' messages in the only run.
 func (b *bench) said() (texts []string) {
 	b.t.Helper()
 	runs := b.runs()
@@ -249,7 +249,7 @@ func TestAnswerGrows(t *testing.T) {
 	b := newBench(t, turnpike.Agent{Model: turnpike.Model{Provider: "gate", Name: "gate"}})
 	b.mention("1.0", "How &lt; why?")
 	b.slack.await(t, "growth", func() bool { m := b.slack.all(); return len(m) > 0 && m[0].edits > 0 })
-	b.mention("1.0", "How &lt; why?") // Slack got no answer in time
+	b.mention("1.0", "How &lt; why?") // Slack got no response in time
 	b.gate <- struct{}{}
 	b.awaitAnswers(1)
 	if got := b.said(); !slices.Equal(got, []string{"How < why?"}) {
@@ -257,7 +257,7 @@ func TestAnswerGrows(t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until thread 1.0 has as many answers of the gate, all of them whole, and nothing else.
+// awaitAnswers waits until thread 1.0 has exactly n answers of the gate, all of them complete.
 func (b *bench) awaitAnswers(n int) {
 	b.t.Helper()
 	whole := regexp.MustCompile(`^(and )*that is all\.$`)
@@ -323,7 +323,7 @@ func TestApprovals(t *testing.T) {
 				}
 			}
 			if want := []string{"U3: You may not decide about this call.", "U2: Thank you, but this call no longer waits for a decision."}; !slices.Equal(told, want) {
-				t.Errorf("users were told %q, want %q", told, want)
+				t.Errorf("users read %q, want %q", told, want)
 			}
 			b.end()
 			b.start()
@@ -392,11 +392,11 @@ func TestRestart(t *testing.T) {
 	b.gate <- struct{}{}
 	b.awaitAnswers(2)
 	if m := b.slack.all()[0]; m.edits != edits {
-		t.Errorf("an answer that was there was edited: %+v", m)
+		t.Errorf("an existing answer was edited: %+v", m)
 	}
 }
 
-// A message may come when its run has ended and Slack does not have the answer yet.
+// A message may arrive when its run has ended and Slack does not have the answer yet.
 func TestMessageAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, turnpike.Agent{}, tt.Says("Hello."), tt.Says("Again."))
@@ -408,7 +408,7 @@ func TestMessageAtTheEnd(t *testing.T) {
 	b.slack.awaitThread(t, "1.0", "Hello.", "Again.")
 }
 
-// What Slack limits, and what has an unknown outcome, is there once in the end.
+// After rate limits and unknown outcomes, each message is in Slack once.
 func TestSlackFails(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(*fakeSlack){
@@ -434,7 +434,8 @@ func TestSlackFails(t *testing.T) {
 	}
 }
 
-// A message is edited at most once a second, however many pieces come. A long text has several messages.
+// A message is edited at most once a second, however many deltas arrive. A long text is split into several
+// messages.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -457,7 +458,7 @@ func TestPace(t *testing.T) {
 		for _, c := range f.calls {
 			if c.method == "chat.update" {
 				if passed := c.at.Sub(last[c.ts]); passed < time.Second {
-					t.Errorf("an edit %s after the one before", passed)
+					t.Errorf("an edit came %s after the previous one", passed)
 				}
 				last[c.ts] = c.at
 			}

@@ -88,7 +88,7 @@ func TestProcessesShareAFile(t *testing.T) {
 	}
 }
 
-// A file has all that was acknowledged when it is opened again.
+// A reopened file has all acknowledged writes.
 func TestReopen(t *testing.T) {
 	t.Parallel()
 	path := file(t)

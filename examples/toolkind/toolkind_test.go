@@ -17,8 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A kind of tool of a third party's is accepted by a gateway and called by a worker,
-// without a change elsewhere.
+// A third-party kind of tool is accepted by a gateway and called by a worker, without a change elsewhere.
 func TestToolKind(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -34,7 +33,7 @@ func TestToolKind(t *testing.T) {
 	}
 }
 
-// put saves the agent on a gateway that knows some kinds, and returns what it answers.
+// put saves the agent on a gateway that knows some kinds, and returns the response.
 func put(t *testing.T, kinds tool.Specs, definition string) (int, string) {
 	t.Helper()
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Kinds: kinds})
@@ -47,8 +46,7 @@ func put(t *testing.T, kinds tool.Specs, definition string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// A gateway that was not given the kind refuses it by name, and one that was says what
-// is wrong with a definition, key by key.
+// A gateway without the kind refuses it by name. One with it reports the errors of a definition, key by key.
 func TestGatewayRefuses(t *testing.T) {
 	t.Parallel()
 	kinds := toolspec.Builtin()
@@ -79,7 +77,7 @@ func TestGatewayRefuses(t *testing.T) {
 	}
 }
 
-// What a worker does not show stays hidden, whatever a definition says.
+// Directories that a worker does not expose stay hidden, whatever a definition says.
 func TestRoots(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

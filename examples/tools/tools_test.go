@@ -25,7 +25,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// language is how the example of one language is run.
+// language describes how to run the example of one language.
 type language struct {
 	name    string
 	dir     string
@@ -68,8 +68,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// each runs f for every language. One that this machine lacks fails where all must
-// be there, and is left out elsewhere.
+// each runs f for every language. A language that is missing on this machine fails if all are required, and is
+// skipped otherwise.
 func each(t *testing.T, f func(t *testing.T, l language, s *deployment)) {
 	t.Helper()
 	for _, l := range languages {
@@ -95,18 +95,17 @@ func each(t *testing.T, f func(t *testing.T, l language, s *deployment)) {
 type deployment struct {
 	server *devserver.Server
 	nc     *nats.Conn
-	tenant string // whose instances are looked for
+	tenant string // the tenant whose instances are looked up
 }
 
 // instance is a process that serves a tool.
 type instance struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has
-	err   error         // how it ended
+	ended chan struct{} // closed when it has ended
+	err   error         // its exit error
 }
 
-// start starts an instance whose calls take so long, and returns when want of them
-// are found.
+// start starts an instance whose calls take the given time, and returns when want instances can be found.
 func (s *deployment) start(t *testing.T, l language, delay time.Duration, want int) *instance {
 	t.Helper()
 	env := append(os.Environ(), "TURNPIKE_NATS_URL="+s.server.URL(), "TURNPIKE_PREFIX=tp", fmt.Sprintf("CONVERT_DELAY_MS=%d", delay.Milliseconds()))
@@ -154,15 +153,15 @@ func (s *deployment) startIn(t *testing.T, l language, env []string, want int) *
 	}
 }
 
-// call makes a call beside the test. It returns when an instance works on it. One that shows no sign of life for some
-// heartbeats is taken for dead.
+// call makes a call concurrently with the test. It returns when an instance works on it. An instance that
+// misses some heartbeats counts as dead.
 func (s *deployment) call(t *testing.T, idempotent bool, heartbeat time.Duration) (result chan tool.Result) {
 	t.Helper()
 	signs, err := s.nc.SubscribeSync("_INBOX.>")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer signs.Unsubscribe() //nolint:errcheck // it fails on a closed connection only
+	defer signs.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	result = make(chan tool.Result, 1)
 	go func() { // ends with the call
 		r, err := natstool.New(s.nc, "tp").WithHeartbeat(heartbeat).Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres, Idempotent: idempotent})
@@ -199,7 +198,7 @@ func same(t *testing.T, got, want string) {
 	}
 }
 
-// A tool is found and called alike, whatever it is written in.
+// A tool in any language is found and called in the same way.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, s *deployment) {
@@ -237,7 +236,8 @@ func TestCall(t *testing.T) {
 			}
 		}
 
-		// An instance counts a request after it has answered, and one that answers a search late is not found.
+		// An instance counts a request after it has answered, and one that answers a search too late is not
+		// found.
 		var service natstool.Service
 		testbed.Eventually(t, "the instance has counted seven requests", func() error {
 			services, err := natstool.Discover(t.Context(), s.nc, "tp", "")
@@ -256,7 +256,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// The tool of a tenant is called by that tenant alone, and found by it.
+// A tenant's tool can be called and found only by that tenant.
 func TestTenant(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, s *deployment) {
@@ -281,16 +281,16 @@ func TestTenant(t *testing.T) {
 		}
 		same(t, r.Content, miles)
 		if services, err := natstool.Discover(t.Context(), s.nc, "tp", ""); err != nil || len(services) != 0 {
-			t.Errorf("the default tenant is told of %+v, %v", services, err)
+			t.Errorf("the default tenant finds %+v, %v", services, err)
 		}
 		if r, err := natstool.New(s.nc, "tp").Call(t.Context(), tool.Call{Name: "convert", Arguments: kilometres}); err != nil || !strings.Contains(r.Content, "no service listens") {
-			t.Errorf("the default tenant calls it: %+v, %v", r, err)
+			t.Errorf("the default tenant can call it: %+v, %v", r, err)
 		}
 	})
 }
 
-// An instance that is killed with a call in its hands is noticed soon. Another makes
-// the call if it may be made again, otherwise nobody does (I4).
+// An instance that is killed during a call is noticed soon. Another executes the call if it is idempotent,
+// otherwise none does (I4).
 func TestInstanceIsKilled(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, s *deployment) {
@@ -315,8 +315,8 @@ func TestInstanceIsKilled(t *testing.T) {
 	})
 }
 
-// A call that nobody waits for any more does not go on, and an instance that is
-// told to stop answers the calls that it has and takes no more.
+// A call whose caller has left is cancelled. An instance that is told to stop answers its calls and accepts no
+// more.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, s *deployment) {
@@ -345,8 +345,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// find says where a process without TURNPIKE_NATS_URL finds the NATS server of a
-// `turnpike dev`, and returns its environment.
+// find returns the environment of a process that finds the NATS server of a `turnpike dev` without
+// TURNPIKE_NATS_URL.
 func find(t *testing.T, url string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -356,8 +356,8 @@ func find(t *testing.T, url string) []string {
 	return append(os.Environ(), "TURNPIKE_NATS_URL=", "TURNPIKE_DATA_DIR="+dir, "TURNPIKE_PREFIX=tp")
 }
 
-// Without TURNPIKE_NATS_URL a tool serves the `turnpike dev` that runs beside it, and so it does
-// with the address of that and without its password.
+// Without TURNPIKE_NATS_URL, a tool serves the `turnpike dev` next to it. It also does so with its address but
+// no password.
 func TestServesDev(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, _ *deployment) {
@@ -378,7 +378,7 @@ func TestServesDev(t *testing.T) {
 	})
 }
 
-// Where nobody listens, a tool ends with one line that says what to do.
+// If no server listens, a tool exits with one line that has the remedy.
 func TestSaysThatNobodyListens(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l language, _ *deployment) {

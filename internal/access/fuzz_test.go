@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// No text but that of the key opens what the key opens.
+// Only the exact text of a key authenticates.
 func FuzzKey(f *testing.F) {
 	keys := NewKeys(memstore.New(memstore.Config{}))
 	text, key, err := keys.Create(f.Context(), KeySpec{Name: "n", Tenant: "acme", Roles: []Role{Approver}})
@@ -35,8 +35,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// Whatever claims a provider signs, they give known roles in tenants that there may be, or
-// nothing.
+// Any claims that a provider signs yield known roles in valid tenants, or nothing.
 func FuzzClaims(f *testing.F) {
 	o, err := NewOIDC(OIDCConfig{Issuer: "https://login.example", Audience: "turnpike"})
 	if err != nil {
@@ -60,7 +59,7 @@ func FuzzClaims(f *testing.F) {
 		for _, o := range []*OIDC{o, some} {
 			grants, err := o.grantsOf(claims)
 			if err != nil && grants != nil {
-				t.Errorf("%s gives %v beside %v", text, grants, err)
+				t.Errorf("%s gives %v in addition to %v", text, grants, err)
 			}
 			for _, g := range grants {
 				if g.Tenant != AnyTenant && CheckTenant(g.Tenant) != nil {

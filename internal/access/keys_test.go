@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// The store has a key without its secret, and only the whole text opens anything.
+// The store keeps a key without its secret, and only the whole text authenticates.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
@@ -63,7 +63,7 @@ func TestKeyExpires(t *testing.T) {
 		keys := access.NewKeys(memstore.New(memstore.Config{}))
 		past := state.At(time.Now().Add(-time.Hour))
 		if _, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: past}); err == nil {
-			t.Error("a key that has expired is made")
+			t.Error("an expired key is created")
 		}
 		soon := state.At(time.Now().Add(20 * time.Millisecond))
 		text, _, err := keys.Create(t.Context(), access.KeySpec{Tenant: "acme", Roles: access.Roles(), ExpiresAt: soon})
@@ -77,7 +77,7 @@ func TestKeyExpires(t *testing.T) {
 	})
 }
 
-// Roles of one tenant are none in another.
+// Roles in one tenant give no rights in another.
 func TestPrincipalIn(t *testing.T) {
 	t.Parallel()
 	both := access.Principal{Name: "p", Grants: []access.Grant{{Tenant: "one", Roles: []access.Role{access.Admin}}, {Tenant: "two", Roles: []access.Role{access.Viewer}}}}
@@ -90,7 +90,7 @@ func TestPrincipalIn(t *testing.T) {
 	}{
 		{both, "one", "one", true},
 		{both, "two", "two", false},
-		{both, "", "", false}, // the default tenant is none of the two
+		{both, "", "", false}, // the default tenant is neither of the two
 		{both, "three", "", false},
 		{both, "*", "", false},
 		{everywhere, "any", "any", false},

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A session ends when its time is over, and with its key. Somebody who logs in again and
-// again has no more sessions than some, and those that are over go.
+// A session ends when it expires, and with its key. The number of sessions per principal is bounded, and
+// expired ones are deleted.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestSessions(t *testing.T) {
 		}
 		long, short := enter(key(24*time.Hour)), enter(key(30*time.Minute))
 		if !valid(login, long) || !valid(login, short) || valid(access.NewLogin(store, access.LoginConfig{}), long) {
-			t.Error("sessions count, and where keys do not they do not either")
+			t.Error("sessions are valid, and without keys they are not either")
 		}
 		time.Sleep(31 * time.Minute)
 		if !valid(login, long) || valid(login, short) {
@@ -60,7 +60,7 @@ func TestSessions(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		if valid(login, long) {
-			t.Error("a session goes on when its time is over")
+			t.Error("a session continues after its expiry")
 		}
 		again := key(24 * time.Hour)
 		first := enter(again)
@@ -77,7 +77,7 @@ func TestSessions(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if valid(login, other) {
-			t.Error("a session that was ended elsewhere counts after five seconds")
+			t.Error("a session that was ended elsewhere is valid after five seconds")
 		}
 	})
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// callback is where the provider sends whoever has logged in. Nobody listens there.
+// callback is where the provider redirects users after the login. Nothing listens there.
 const callback = "http://localhost:9999/auth/callback"
 
 // provider is an OpenID provider whose keys can be changed.
@@ -47,20 +47,20 @@ func newProvider(t *testing.T) *provider {
 	p := &provider{t: t}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*p.now.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(server.Close)
-	// The provider wants TLS, or localhost.
+	// The provider requires TLS or localhost.
 	p.issuer = strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 	p.rotate()
 	return p
 }
 
-// rotate gives the provider new keys.
+// rotate replaces the provider's keys.
 func (p *provider) rotate() {
 	storage.RegisterClients(storage.WebClient("turnpike", "secret", callback), storage.WebClient("another", "secret", callback))
 	var h http.Handler = exampleop.SetupServer(p.issuer, storage.NewStorage(storage.NewUserStore(p.issuer)), slog.New(slog.DiscardHandler), false)
 	p.now.Store(&h)
 }
 
-// token logs a person in for a client, and returns the ID token.
+// token logs a user in for a client, and returns the ID token.
 func (p *provider) token(client string) string {
 	p.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -99,20 +99,20 @@ func (p *provider) token(client string) string {
 	_, back, body := do(http.MethodPost, p.issuer+"/login/username", url.Values{"username": {"test-user2"}, "password": {"verysecure"}, "id": {at.Query().Get("authRequestID")}}, false)
 	code, err := url.Parse(back)
 	if err != nil || code.Query().Get("code") == "" {
-		p.t.Fatalf("the provider does not log in: %s %s", back, body)
+		p.t.Fatalf("the provider refuses the login: %s %s", back, body)
 	}
 	_, _, body = do(http.MethodPost, p.issuer+"/oauth/token", url.Values{"grant_type": {"authorization_code"}, "code": {code.Query().Get("code")}, "redirect_uri": {callback}}, true)
 	var got struct {
 		IDToken string `json:"id_token"`
 	}
 	if err := json.Unmarshal([]byte(body), &got); err != nil || got.IDToken == "" {
-		p.t.Fatalf("the provider gives no token: %s", body)
+		p.t.Fatalf("the provider returns no token: %s", body)
 	}
 	return got.IDToken
 }
 
-// Tokens of a real provider count, with the tenant and roles that the claims give, and no
-// others: not of another audience, not with another signature.
+// Tokens of a real provider are valid with the tenant and roles in their claims. Tokens for another audience or
+// with another signature are refused.
 func TestOIDC(t *testing.T) {
 	p := newProvider(t)
 	check, err := access.NewOIDC(access.OIDCConfig{
@@ -151,7 +151,7 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// Claims that give no role here open nothing.
+// Claims without a role of this deployment give no access.
 func TestOIDCWithoutRoles(t *testing.T) {
 	p := newProvider(t)
 	token := p.token("turnpike")
@@ -167,11 +167,11 @@ func TestOIDCWithoutRoles(t *testing.T) {
 		}
 	}
 	if _, err := access.NewOIDC(access.OIDCConfig{Issuer: p.issuer, Audience: "turnpike", Claims: "claims +"}); err == nil {
-		t.Error("an expression that is none is taken")
+		t.Error("an invalid expression is accepted")
 	}
 }
 
-// A provider that does not answer is no reason to let anybody in, nor to refuse them for good.
+// While a provider does not answer, callers get a temporary error: neither access nor a final refusal.
 func TestOIDCProviderAway(t *testing.T) {
 	t.Parallel()
 	check, err := access.NewOIDC(access.OIDCConfig{Issuer: "http://127.0.0.1:1", Audience: "turnpike"})
@@ -179,11 +179,11 @@ func TestOIDCProviderAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := check.Authenticate(t.Context(), "x.y.z"); err == nil || errors.Is(err, access.ErrUnauthenticated) {
-		t.Errorf("Authenticate = %v, want that the provider does not answer", err)
+		t.Errorf("Authenticate = %v, want an error that the provider does not answer", err)
 	}
 }
 
-// signer is an OpenID provider of one key that signs any claims.
+// signer is an OpenID provider with one key that signs any claims.
 type signer struct {
 	*provider
 
@@ -219,7 +219,7 @@ func newSigner(t *testing.T) *signer {
 	return s
 }
 
-// sign returns a token with the claims of this deployment and more.
+// sign returns a token with the deployment's claims and additional ones.
 func (s *signer) sign(kid string, more map[string]any) string {
 	s.t.Helper()
 	claims := map[string]any{"iss": s.issuer, "aud": "turnpike", "exp": time.Now().Add(time.Hour).Unix(), "tenant": "acme", "roles": []string{"viewer"}}
@@ -243,8 +243,8 @@ func (s *signer) sign(kid string, more map[string]any) string {
 	return token
 }
 
-// A token names a principal by its sub claim, or it is refused: principals that cannot be told
-// apart would share runs, audit entries and approvals.
+// A token without a usable sub claim is refused: principals that cannot be told apart would share runs, audit
+// entries and approvals.
 func TestOIDCSubject(t *testing.T) {
 	t.Parallel()
 	p := newSigner(t)
@@ -256,7 +256,7 @@ func TestOIDCSubject(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		more map[string]any
-		want string // the name; empty is refused
+		want string // the name; empty: refused
 	}{
 		{"a subject", map[string]any{"sub": "jo"}, "oidc:jo"},
 		{"the longest", map[string]any{"sub": longest}, "oidc:" + longest},
@@ -279,7 +279,8 @@ func TestOIDCSubject(t *testing.T) {
 	}
 }
 
-// Tokens that anyone can make cause few fetches of the key set, and others pass meanwhile.
+// Tokens with unknown keys, which anyone can create, cause few fetches of the key set, and do not delay valid
+// tokens.
 func TestOIDCKeyFetches(t *testing.T) {
 	t.Parallel()
 	p := newSigner(t)

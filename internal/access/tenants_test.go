@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// putsMeanwhile has an admin put settings right after somebody has found none.
+// putsMeanwhile stores an admin's settings right after a reader has found none.
 type putsMeanwhile struct {
 	state.Store
 
@@ -28,7 +28,7 @@ func (s *putsMeanwhile) Document(ctx context.Context, kind state.DocumentKind, n
 	return data, err
 }
 
-// A tenant that is used for the first time does not lose the settings that it gets just then.
+// The first use of a tenant does not overwrite settings that an admin stores concurrently.
 func TestSettingsPutMeanwhile(t *testing.T) {
 	t.Parallel()
 	store := &putsMeanwhile{Store: memstore.New(memstore.Config{})}

@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// What an operator asks for is served with the TLS of the process, and profiles are.
+// The operators' endpoints use the TLS of the process, and include profiles.
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Ways to say who one is are those of the page's login, and a mistake in them is refused with
-// the name of the setting.
+// The configured ways to authenticate are those of the page's login, and an error in one is reported with the
+// name of the setting.
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")

@@ -40,7 +40,7 @@ func (l *log) String() string {
 	return l.b.String()
 }
 
-// place is a listener with TLS whose files a test changes.
+// place is a TLS listener whose certificate files a test changes.
 type place struct {
 	t    *testing.T
 	ca   *testbed.Authority
@@ -69,7 +69,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// install has the files hold a certificate of this name.
+// install writes a certificate with this name to the files.
 func (p *place) install(name string) {
 	p.t.Helper()
 	cert, key := p.ca.Issue(name)
@@ -104,7 +104,7 @@ func (p *place) client() *http.Client {
 	return c
 }
 
-// shown asks, and returns the name in the certificate of the connection.
+// shown sends a request, and returns the name in the certificate of the connection.
 func (p *place) shown(c *http.Client) string {
 	p.t.Helper()
 	resp, err := c.Get("https://" + p.addr)
@@ -131,13 +131,13 @@ func (p *place) eventually(what string, ok func() bool) {
 	}
 }
 
-// A certificate is replaced while connections are open, and one that is broken is not taken.
+// A certificate is replaced while connections are open, and an invalid one is not used.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	open := p.client()
 	if name := p.shown(open); name != "first" {
-		t.Fatalf("the certificate is of %q", name)
+		t.Fatalf("the certificate has the name %q", name)
 	}
 	fresh := func() string {
 		c := p.client()
@@ -148,7 +148,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	p.install("second")
 	p.eventually("a handshake sees the new certificate", func() bool { return fresh() == "second" })
 	if name := p.shown(open); name != "first" {
-		t.Errorf("the open connection was made anew: its certificate is of %q", name)
+		t.Errorf("the open connection was replaced: its certificate has the name %q", name)
 	}
 
 	p.write(p.cfg.TLSCertFile, "no certificate\n")
@@ -160,10 +160,10 @@ func TestCertificateIsReplaced(t *testing.T) {
 	}
 	p.eventually("the log says that the key is gone", func() bool { return strings.Contains(p.log.String(), "no such file") })
 	if name := fresh(); name != "second" {
-		t.Errorf("with broken files the certificate is of %q", name)
+		t.Errorf("with invalid files the certificate has the name %q", name)
 	}
 	if n := strings.Count(p.log.String(), "not loaded"); n != 2 {
-		t.Errorf("%d times the log says that a certificate is refused, want once for each:\n%s", n, p.log)
+		t.Errorf("the log reports %d refused certificates, want one for each:\n%s", n, p.log)
 	}
 
 	p.install("third")
@@ -185,7 +185,7 @@ func TestTLSIsOfTheirTime(t *testing.T) {
 		if err == nil {
 			_ = resp.Body.Close()
 		}
-		t.Errorf("a client that trusts nobody here: %v", err)
+		t.Errorf("a client that trusts no authority: %v", err)
 	}
 }
 

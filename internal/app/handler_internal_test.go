@@ -37,10 +37,10 @@ func TestHandlerObeysSlog(t *testing.T) {
 	}
 }
 
-// named is a type such as those of ids and outcomes.
+// named is a string type like those of ids and outcomes.
 type named string
 
-// Users search the log for these names and units.
+// Log lines keep their names and units, for which users search.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 67_800_000, time.UTC)
@@ -74,6 +74,6 @@ func TestLevelIsCheckedWithoutAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		log.LogAttrs(context.Background(), slog.LevelDebug, "turn", slog.Int("turn", 1))
 	}); n > 0 || out.Len() > 0 {
-		t.Errorf("a line below the level allocates %v times and writes %q", n, &out)
+		t.Errorf("a line below the level makes %v allocations and writes %q", n, &out)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ADR 22: steady work has much headroom, a burst and an idle process little.
+// Steady work gets much GC headroom, a burst and an idle process little (ADR 22).
 func TestNextHeadroom(t *testing.T) {
 	t.Parallel()
 	headroom := int64(minHeadroom)
@@ -32,7 +32,7 @@ func TestNextHeadroom(t *testing.T) {
 	}
 }
 
-// The runtime takes a percentage of what is held, and no heap for smaller than 4 MiB.
+// GC headroom is set as a percentage of live memory, and a heap below 4 MiB is not collected.
 func TestHeadroomPercent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ headroom, baseline, goal int64 }{
@@ -72,6 +72,6 @@ func TestQuietProcessReturnsMemory(t *testing.T) { //nolint:paralleltest // it m
 	}
 	debug.FreeOSMemory()
 	if left, _ := unused(); left > minReturn {
-		t.Errorf("%d bytes are unused after they were returned", left)
+		t.Errorf("%d bytes are unused after their return to the system", left)
 	}
 }

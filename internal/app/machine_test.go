@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who reaches the listener from elsewhere may read metrics, and gets no profile.
+// Remote clients of the listener may read metrics, but get no profiles.
 func TestProfilesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	h := ofThisMachine(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))

@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A warning that comes a thousand times has ten lines and their number; others and errors have all
-// of theirs.
+// A warning that repeats a thousand times has ten lines and a count; other warnings and errors keep all their
+// lines.
 func TestRepeatedWarnings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
-// Flags override variables, variables the file, the file the defaults.
+// Flags override variables, variables the file, and the file the defaults.
 func TestSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turnpike.yaml")
 	text := "nats-url: nats://file:4222\nredis_url: redis://file\nprefix: file\nslots: 7\nlease: 3s\nevent-feed: on\nhttp-allow: [10.0.0.1:80, 10.1.0.0/16]\naddr: 127.0.0.1:1\n"
@@ -87,7 +87,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// The event feed is off unless somebody asks for it, by a flag or a variable.
+// The event feed is off unless a flag or a variable enables it.
 func TestEventFeedSetting(t *testing.T) {
 	for _, c := range []struct {
 		env  string
@@ -114,8 +114,7 @@ func TestEventFeedSetting(t *testing.T) {
 	}
 }
 
-// What lets a process in at NATS and Redis comes from variables, or from files that variables
-// name.
+// Credentials for NATS and Redis come from variables, or from files named by variables.
 func TestLoginSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(path, []byte("from a file\n"), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A setting that is misspelt is named, with the one that was meant.
+// A misspelled setting is reported with the name that was probably meant.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	got, err := UnknownVariables([]string{
@@ -28,7 +28,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// A worker without slots would take no turns.
+// A worker with no slots is refused: it would take no turns.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	for slots, ok := range map[int]bool{-4: false, 0: false, 1: true} {
@@ -38,23 +38,23 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A Redis that does not answer is reported by who asks it, and not by its client as well.
+// An unresponsive Redis is reported by its caller, and not by its client library as well.
 func TestQuietRedis(t *testing.T) {
 	var out lines
 	QuietRedis(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: 3, MinIdleConns: 2})
 	defer c.Close() //nolint:errcheck // it never connected
 	if err := c.Ping(t.Context()).Err(); err == nil {
-		t.Fatal("nobody listens there")
+		t.Fatal("a server without a listener answered")
 	}
 	out.Lock()
 	defer out.Unlock()
 	if len(out.all) == 0 || slices.ContainsFunc(out.all, func(line string) bool { return !strings.Contains(line, `"level":"DEBUG"`) }) {
-		t.Errorf("the client logs %q, want lines of level debug alone", out.all)
+		t.Errorf("the client logs %q, want only lines of level debug", out.all)
 	}
 }
 
-// lines is a log that goroutines of the client write to.
+// lines is a log to which goroutines of the client write.
 type lines struct {
 	sync.Mutex
 	all []string

@@ -1,4 +1,4 @@
-// Package arch tests the shape of the module rather than its behaviour.
+// Package arch tests the structure of the module rather than its behavior.
 package arch
 
 import (
@@ -18,9 +18,9 @@ import (
 
 const module = "github.com/turnpike-dev/turnpike/"
 
-// floors lists the packages from the ground up. A package may import its own
-// subtree and any lower floor; neighbours on one floor do not know each other. A
-// package on no floor fails the test, so the table stays complete.
+// floors lists the packages from the lowest floor up. A package may import its own subtree and any lower floor;
+// packages on the same floor do not import each other. A package on no floor fails the test, so the table stays
+// complete.
 var floors = [][]string{
 	{"internal/build", "internal/modelname", "internal/notice", "internal/sse"},
 	{"internal/credential", "internal/devaddr", "internal/guard", "internal/state/wire"},
@@ -64,11 +64,10 @@ var floors = [][]string{
 	{"cmd"},
 }
 
-// only narrows what the floors would allow: a package here may import no others of
-// this module but the subtrees that it names.
+// only restricts what the floors allow: of this module, a package here may import only the named subtrees.
 var only = map[string][]string{"examples": {"examples", "pkg", ".", "turnpiketest"}}
 
-// sealed lists what pure packages must never see, their adapters below them apart.
+// sealed lists what pure packages must not import, apart from their adapters in lower directories.
 var sealed = []string{
 	"net", "net/http", "os", "os/exec", "syscall", "log", "log/slog",
 	"math/rand", "math/rand/v2", "crypto/rand",
@@ -76,7 +75,7 @@ var sealed = []string{
 
 var pure = []string{"pkg/state", "internal/state/record", "internal/state/quota", "pkg/loop", "pkg/budget"}
 
-// vendors says where the name of a vendor may appear.
+// vendors lists the packages in which the name of a vendor may appear.
 var vendors = map[string][]string{
 	"github.com/nats-io/":                  {"pkg/bus/natsbus", "internal/credential/natslogin", "internal/devaddr", "pkg/state/natsstore", "internal/hook/natshook", "internal/tool/natstool", "pkg/toolkit", "pkg/standard", "internal/deploy", ".", "internal", "cmd"},
 	"github.com/a2aproject/":               {"internal/tool/a2atool"},
@@ -106,8 +105,8 @@ type file struct {
 	ast  *ast.File
 }
 
-// The files are parsed in this process, not by "go list": the test cache only sees
-// files that the test itself opens.
+// files parses the module in this process instead of with "go list": the test cache only tracks files that the
+// test itself opens.
 func files(t *testing.T, tests bool) []file {
 	t.Helper()
 	root := os.DirFS("../..")
@@ -185,8 +184,8 @@ func inside(imp string) (dir string, ours bool) {
 	return strings.CutPrefix(imp, module)
 }
 
-// The core, and what gateways link of it, call nobody by themselves: adapters are values
-// that a process is given. What they import by way of others counts.
+// The core, and the packages that gateways link from it, make no outgoing calls on their own: adapters are
+// passed to a process. Indirect imports count as well.
 func TestCoreLinksNoAdapter(t *testing.T) {
 	t.Parallel()
 	core := []string{"pkg/agent", "pkg/loop", "internal/worker", "internal/engine/turn", "internal/engine/effect", "internal/service", "internal/gateway", "internal/tool/toolspec", "internal/hook/hookspec"}
@@ -210,7 +209,7 @@ func TestCoreLinksNoAdapter(t *testing.T) {
 	}
 	for _, name := range append(slices.Clone(core), adapters...) {
 		if len(imports[name]) == 0 {
-			t.Errorf("there is no package %s", name)
+			t.Errorf("the package %s does not exist", name)
 		}
 	}
 	for _, pkg := range core {
@@ -235,7 +234,7 @@ func within(pkg, root string) bool {
 	return pkg == root || strings.HasPrefix(pkg, root+"/")
 }
 
-// locate returns the floor of a package and the longest name it has there, or -1.
+// locate returns the floor of a package and the longest name under which it is listed there, or -1.
 func locate(pkg string) (floor int, house string) {
 	floor = -1
 	for i, names := range floors {
@@ -248,8 +247,8 @@ func locate(pkg string) (floor int, house string) {
 	return floor, house
 }
 
-// What a caller may do does not depend on the way its request came: the package that decides it knows
-// no transport.
+// A caller's rights do not depend on the transport of its request: the package that decides imports no
+// transport.
 func TestServiceKnowsNoTransport(t *testing.T) {
 	t.Parallel()
 	found := false
@@ -269,11 +268,11 @@ func TestServiceKnowsNoTransport(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("there is no package internal/service")
+		t.Error("the package internal/service does not exist")
 	}
 }
 
-// D9: pure packages, the loops among them, have no clock: the worker's events carry the time.
+// Pure packages, including the loops, have no clock: the worker's events carry the time (D9).
 func TestPurePackagesHaveNoClock(t *testing.T) {
 	t.Parallel()
 	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
@@ -287,15 +286,15 @@ func TestPurePackagesHaveNoClock(t *testing.T) {
 				return true
 			}
 			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, sel.Sel.Name) {
-				t.Errorf("%s uses time.%s; times arrive inside events", f.name, sel.Sel.Name)
+				t.Errorf("%s uses time.%s; take the time from events", f.name, sel.Sel.Name)
 			}
 			return true
 		})
 	}
 }
 
-// A turn message is made and published in internal/dispatch alone; the root package, turnpiketest and
-// the proofs wrap buses, and publish what they are given.
+// Only internal/dispatch creates and publishes turn messages. The root package, turnpiketest and the
+// verification packages wrap buses, and publish what they are given.
 func TestTurnsAreMadeInOnePlace(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -309,7 +308,7 @@ func TestTurnsAreMadeInOnePlace(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Name.Name == "PublishTurn" {
-					return false // a bus before the bus
+					return false // a wrapper of a bus
 				}
 			case *ast.CompositeLit:
 				if named(n.Type, "bus", "Turn") && len(n.Elts) > 0 {
@@ -330,7 +329,7 @@ func TestTurnsAreMadeInOnePlace(t *testing.T) {
 		})
 	}
 	if found != 2 {
-		t.Errorf("turns are made or published at %d places, want one of each", found)
+		t.Errorf("turns are created or published at %d places, want one of each", found)
 	}
 }
 
@@ -368,13 +367,13 @@ func TestFilesAndNames(t *testing.T) {
 			t.Errorf("%s has %d lines, at most 600 are allowed", f.name, n)
 		}
 		if slices.Contains(banned, f.ast.Name.Name) {
-			t.Errorf("%s: a package named %s says nothing", f.name, f.ast.Name.Name)
+			t.Errorf("%s: the package name %s has no meaning", f.name, f.ast.Name.Name)
 		}
 	}
 }
 
-// Every invariant is held by a test that names it, and docs/reference/invariants.md names no
-// test or suite case that does not exist.
+// Every invariant is named by a test, and docs/reference/invariants.md names only existing tests and suite
+// cases.
 func TestInvariantsAreTested(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/reference/invariants.md")
@@ -399,13 +398,13 @@ func TestInvariantsAreTested(t *testing.T) {
 		}
 		for _, n := range name.FindAllString(row[2], -1) {
 			if !strings.Contains(tests, "func "+n+"(") && !strings.Contains(tests, `"`+n+`"`) {
-				t.Errorf("docs/reference/invariants.md: %s is said to be held by %s, which is not there", row[1], n)
+				t.Errorf("docs/reference/invariants.md: %s names the test %s, which does not exist", row[1], n)
 			}
 		}
 	}
 }
 
-// Every behaviour is held by a test or a scenario that names it.
+// Every behavior is named by a test or a scenario.
 func TestBehavioursAreTested(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/reference/behaviours.md")
@@ -438,7 +437,7 @@ func TestBehavioursAreTested(t *testing.T) {
 	}
 }
 
-// Every type of event is documented, and nothing else is.
+// The documented event types are exactly those of the code.
 func TestEventsAreDocumented(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../pkg/state/log.go")

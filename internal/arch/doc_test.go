@@ -14,13 +14,13 @@ import (
 // roots are the public packages outside pkg.
 var roots = []string{".", "turnpiketest"}
 
-// A stranger learns from doc.go what a public package is for: its main types, an example,
-// and what is guaranteed. What these name is there. Packages below have a doc.go, too.
+// The doc.go of a public package has its purpose, main types, an example, and its guarantees. Every name in it
+// exists. The packages below have a doc.go as well.
 func TestPublicPackagesAreDescribed(t *testing.T) {
 	t.Parallel()
 	exported := map[string]map[string]bool{} // names by package
 	var described []file
-	public := map[string]bool{} // those without a doc.go so far; true: it has an example and guarantees
+	public := map[string]bool{} // packages without a doc.go so far; true: it needs an example and guarantees
 	for _, f := range files(t, false) {
 		dir := path.Dir(f.name)
 		if !within(dir, "pkg") && !slices.Contains(roots, dir) {
@@ -113,7 +113,7 @@ func describe(t *testing.T, f file, exported map[string]map[string]bool) {
 				name = link.Recv + "." + name
 			}
 			if !exported[pkg][name] {
-				t.Errorf("%s: there is no %s.%s", f.name, pkg, name)
+				t.Errorf("%s: %s.%s does not exist", f.name, pkg, name)
 			}
 		}
 	}
@@ -135,11 +135,11 @@ func describe(t *testing.T, f file, exported map[string]map[string]bool) {
 				})
 				for name, known := range named {
 					if !known {
-						t.Errorf("%s: the example names %s, which is not there", f.name, name)
+						t.Errorf("%s: the example names %s, which does not exist", f.name, name)
 					}
 				}
 				if len(named) == 0 {
-					t.Errorf("%s: the example names nothing of this module", f.name)
+					t.Errorf("%s: the example uses nothing of this module", f.name)
 				}
 			}
 		case *comment.Paragraph:
@@ -158,11 +158,11 @@ func describe(t *testing.T, f file, exported map[string]map[string]bool) {
 		t.Errorf("%s has no example in Go", f.name)
 	}
 	if !guarantees {
-		t.Errorf("%s says nothing under the heading Guarantees", f.name)
+		t.Errorf("%s has nothing under the heading Guarantees", f.name)
 	}
 }
 
-// statements parses code that is declarations or statements; nil if it is neither.
+// statements parses code as declarations or statements; nil if it is neither.
 func statements(code string) ast.Node {
 	for _, wrapped := range []string{"package p\n" + code, "package p\nfunc _() {\n" + code + "\n}"} {
 		if f, err := parser.ParseFile(token.NewFileSet(), "", wrapped, 0); err == nil {

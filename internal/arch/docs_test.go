@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// What users set and watch stands in the docs.
+// Every variable, metric and flag that users see is in the docs.
 func TestNamesAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -57,7 +57,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// page is a page of the docs, its name from the root of the repository.
+// page is a page of the docs, named relative to the root of the repository.
 type page struct {
 	name, text string
 }
@@ -113,7 +113,7 @@ var (
 	headingPattern = regexp.MustCompile(`^#+ (.*)`)
 )
 
-// links returns where a page points to inside the repository: a file, and an anchor.
+// links returns the targets of a page inside the repository: a file, and an anchor.
 func (p page) links() (targets [][2]string) {
 	for _, m := range linkPattern.FindAllStringSubmatch(strings.Join(p.prose(), "\n"), -1) {
 		if strings.Contains(m[1], "://") {
@@ -129,7 +129,7 @@ func (p page) links() (targets [][2]string) {
 	return targets
 }
 
-// anchors returns the names of the page's headings, as GitHub makes them.
+// anchors returns the anchors of the page's headings, as GitHub generates them.
 func (p page) anchors() map[string]bool {
 	list := map[string]bool{}
 	for _, line := range p.prose() {
@@ -172,9 +172,9 @@ func TestLinks(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, l := range p.links() {
 			if _, err := os.Stat(filepath.Join("../..", l[0])); err != nil {
-				t.Errorf("%s points at %s, which is not there", p.name, l[0])
+				t.Errorf("%s points at %s, which does not exist", p.name, l[0])
 			} else if known, ok := anchors[l[0]]; l[1] != "" && ok && !known[l[1]] {
-				t.Errorf("%s points at %s#%s, a heading that is not there", p.name, l[0], l[1])
+				t.Errorf("%s points at %s#%s, a heading that does not exist", p.name, l[0], l[1])
 			}
 		}
 	}

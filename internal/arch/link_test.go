@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/notice"
 )
 
-// unlinked says what a process, or a package that others build theirs of, must not link:
-// packages of this module and of others, with all below them.
+// unlinked lists what a process, or a package on which others build theirs, must not link: packages of this
+// module and of others, with all subpackages.
 var unlinked = map[string][]string{
 	"cmd/gateway":     slices.Concat(providers, adapters),
 	".":               slices.Concat(apis, adapters, []string{"go.opentelemetry.io/otel/exporters", "github.com/alecthomas/kong"}),
@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// Processes link what they use: what they must not is on no path of imports.
+// Processes link only what they use: forbidden packages are on no import path.
 func TestProcessesLinkWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	imports := map[string][]string{}
@@ -52,7 +52,7 @@ func TestProcessesLinkWhatTheyUse(t *testing.T) {
 	}
 	for root, banned := range unlinked {
 		if imports[module+root] == nil {
-			t.Errorf("%s is not there", root)
+			t.Errorf("%s does not exist", root)
 		}
 		by := reached(imports, module+root)
 		for _, imp := range slices.Sorted(maps.Keys(by)) {
@@ -66,8 +66,7 @@ func TestProcessesLinkWhatTheyUse(t *testing.T) {
 	}
 }
 
-// reached returns what root imports, by itself or through others of the module, each
-// with one that imports it.
+// reached returns the direct and indirect imports of root, each with one importer.
 func reached(imports map[string][]string, root string) map[string]string {
 	by := map[string]string{}
 	for next := []string{root}; len(next) > 0; next = next[1:] {
@@ -81,7 +80,7 @@ func reached(imports map[string][]string, root string) map[string]string {
 	return by
 }
 
-// Each direct dependency has a row that says what it costs and gives, and no other has.
+// Each direct dependency has a row with its cost and benefit, and there are no other rows.
 func TestDependenciesAreDocumented(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../go.mod")

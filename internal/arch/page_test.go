@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// layers lists the directories of the page's sources from the ground up. A file may import its own
-// directory and lower ones; app.tsx imports any.
+// layers lists the directories of the page's sources from the lowest up. A file may import its own directory
+// and lower ones; app.tsx imports any.
 var layers = []string{"api", "lib", "store", "parts", "views"}
 
 var (
@@ -62,8 +62,8 @@ func imports(t *testing.T, sources map[string]string, name string) (files, libra
 	return files, libraries
 }
 
-// The page's sources import downwards and in no circle, so that each file can be read and tested
-// with what is below it. Views that are loaded when they are opened are not imported.
+// The page's sources import only lower layers, without cycles, so that each file can be read and tested with
+// the layers below it. Views that are loaded on demand are not imported.
 func TestPageImportsDownwards(t *testing.T) {
 	t.Parallel()
 	sources := pageSources(t)
@@ -75,7 +75,7 @@ func TestPageImportsDownwards(t *testing.T) {
 		case closed:
 			return
 		case open:
-			t.Errorf("web/src imports in a circle: %s", strings.Join(append(path[slices.Index(path, name):], name), " → "))
+			t.Errorf("web/src has an import cycle: %s", strings.Join(append(path[slices.Index(path, name):], name), " → "))
 			return
 		}
 		state[name] = open
@@ -97,7 +97,7 @@ func TestPageImportsDownwards(t *testing.T) {
 	}
 }
 
-// Code in lib is pure: it runs in Node.js, and its result depends on its arguments alone.
+// Code in lib is pure: it runs in Node.js, and its result depends only on its arguments.
 func TestPageLibIsPure(t *testing.T) {
 	t.Parallel()
 	sources := pageSources(t)

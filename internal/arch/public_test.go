@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// public lists every import path that programs outside this module can use. Each is a promise:
-// a package that is not here belongs below internal.
+// public lists every import path that programs outside this module can use. Each is a compatibility promise:
+// any other package belongs below internal.
 var public = []string{
 	".", "turnpiketest",
 	"pkg/agent", "pkg/api", "pkg/budget", "pkg/bus", "pkg/bus/membus", "pkg/bus/natsbus", "pkg/hook", "pkg/loop",
@@ -23,7 +23,8 @@ func TestPublicPackages(t *testing.T) {
 	var found []string
 	for _, f := range files(t, false) {
 		dir := path.Dir(f.name)
-		// Package clients embeds the files beside it, which it cannot from below internal; it is no promise.
+		// Package clients embeds the files next to it, which is not possible from below internal; it is not a
+		// promise.
 		programs := f.ast.Name.Name == "main" || within(dir, "examples") || dir == "clients"
 		if !programs && !slices.Contains(strings.Split(dir, "/"), "internal") && !slices.Contains(found, dir) {
 			found = append(found, dir)
@@ -36,16 +37,16 @@ func TestPublicPackages(t *testing.T) {
 	}
 }
 
-// readers may read the environment: the commands, what they are made of, and the functions that callers
-// ask to read it. A library that reads it by itself surprises whoever embeds it.
+// readers may read the environment: the commands, their parts, and the functions that callers ask to read it. A
+// library that reads the environment on its own would surprise the programs that embed it.
 var readers = []string{
 	"cmd", "hack", "examples", "internal/app", "internal/telemetry", "internal/doctor", "internal/measure", "internal/verify",
 	"env.go",                                                      // turnpike.FromEnv
 	"pkg/toolkit/run.go",                                          // toolkit.FromEnv
 	"internal/credential/natslogin",                               // Environment, for toolkit.FromEnv
 	"internal/devaddr",                                            // where a `turnpike dev` writes its address
-	"internal/tool/mcptool/transport.go", "internal/tool/confine", // what a program gets of it: PATH and the like
-	"internal/model/modeltest", // where recorded data is
+	"internal/tool/mcptool/transport.go", "internal/tool/confine", // the environment of child programs: PATH and the like
+	"internal/model/modeltest", // the location of recorded data
 }
 
 func TestOnlyCommandsReadTheEnvironment(t *testing.T) {
@@ -67,7 +68,7 @@ func TestOnlyCommandsReadTheEnvironment(t *testing.T) {
 	}
 }
 
-// A caller outside this module cannot name an internal type, so no exported declaration has one.
+// No exported declaration uses an internal type, because a caller outside this module could not name it.
 func TestPublicDeclarationsNameNoInternalType(t *testing.T) {
 	t.Parallel()
 	for _, f := range files(t, false) {
@@ -106,7 +107,7 @@ func TestPublicDeclarationsNameNoInternalType(t *testing.T) {
 	}
 }
 
-// signatures returns what a declaration shows to callers: signatures and types of exported names.
+// signatures returns the parts of a declaration that callers see: signatures and types of exported names.
 func signatures(decl ast.Decl) []ast.Node {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:

@@ -16,14 +16,14 @@ import (
 	"testing"
 )
 
-// checker checks the types of packages for another system, from their sources: compiling them, as
-// go vet would, takes minutes.
+// checker type-checks packages for another system from their sources: compiling them, as go vet would, takes
+// minutes.
 type checker struct {
 	fset  *token.FileSet
 	known map[string]*types.Package
 }
 
-// listed is what go list says about a package.
+// listed is the output of go list for a package.
 type listed struct {
 	Dir, ImportPath string
 	GoFiles         []string
@@ -44,10 +44,10 @@ func (i importer) Import(path string) (*types.Package, error) {
 	if p := i.checker.known[path]; p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%s imports %s, which go list did not name before", i.of.ImportPath, path)
+	return nil, fmt.Errorf("%s imports %s, which is not in the output of go list", i.of.ImportPath, path)
 }
 
-// check returns the errors of a package of this module. It skips the bodies of other functions.
+// check returns the errors of a package of this module. It skips the bodies of functions in other packages.
 func (c *checker) check(p listed, arch string) (errs []error) {
 	if p.ImportPath == "unsafe" {
 		c.known["unsafe"] = types.Unsafe
@@ -73,7 +73,7 @@ func (c *checker) check(p listed, arch string) (errs []error) {
 	return errs
 }
 
-// The commands compile for macOS, where nobody runs these tests.
+// The commands compile for macOS, on which these tests do not run.
 func TestOtherSystems(t *testing.T) {
 	t.Parallel()
 	const system, arch = "darwin", "arm64"
@@ -105,6 +105,6 @@ func TestOtherSystems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if own < 50 {
-		t.Errorf("go list named %d packages of this module", own)
+		t.Errorf("go list listed %d packages of this module", own)
 	}
 }

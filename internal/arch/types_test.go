@@ -12,7 +12,7 @@ const (
 	mostFields  = 15
 )
 
-// A type with many methods or fields says in its doc comment why.
+// A type with many methods or fields gives the reason in its doc comment.
 func TestLargeTypesSayWhy(t *testing.T) {
 	t.Parallel()
 	type size struct {
@@ -57,7 +57,7 @@ func TestLargeTypesSayWhy(t *testing.T) {
 		}
 		large++
 		if !strings.Contains(strings.Join(strings.Fields(s.doc), " "), "because") {
-			t.Errorf("%s: %s has %d methods and %d fields: divide it, or let its doc comment say why it has more than %d or %d (because …)", s.file, name, s.methods, s.fields, mostMethods, mostFields)
+			t.Errorf("%s: %s has %d methods and %d fields: divide it, or give the reason in its doc comment for more than %d or %d (because …)", s.file, name, s.methods, s.fields, mostMethods, mostFields)
 		}
 	}
 	if large == 0 {

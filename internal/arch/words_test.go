@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// word is a retired word, and what is said in its place: a row of
-// docs/reference/glossary.md. Many are plain English elsewhere, so two patterns say where
-// they are not: one for names, as words with _ between them, and one for prose.
+// word is a retired word with its replacement: a row of docs/reference/glossary.md. Many are plain English
+// elsewhere, so two patterns give the exceptions: one for names, as words joined by _, and one for prose.
 type word struct {
 	retired, inUse string
 	name, prose    string
@@ -45,7 +44,7 @@ var words = []word{
 	{"loopdata", "loop state", `loop_?data`, `loop ?data`},
 }
 
-// exempt are names that say something else, or that others depend on.
+// exempt are names with another meaning, or names that others depend on.
 var exempt = map[string]string{
 	"ShutdownGrace": "the common word for it, and TURNPIKE_SHUTDOWN_GRACE",
 	"TellGuidance":  "tell_guidance in definitions of agents",
@@ -79,12 +78,12 @@ func TestSpeaksOf(t *testing.T) {
 		"SendHeartbeat": "", "BeatEvery": "beat", "HeldTokens": "held", "Withheld": "", "RoomFor": "room", "LoopData": "loop_data", "ShutdownGrace": "", "Grace": "grace",
 	} {
 		if got := speaksOf(name); got != want {
-			t.Errorf("%s speaks of %q, want %q", name, got, want)
+			t.Errorf("%s contains %q, want %q", name, got, want)
 		}
 	}
 }
 
-// The glossary has the list that is held here.
+// The glossary has the list of retired words of this test.
 func TestGlossaryHasTheRetiredWords(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../docs/reference/glossary.md")
@@ -98,12 +97,11 @@ func TestGlossaryHasTheRetiredWords(t *testing.T) {
 	}
 	want.WriteString("<!-- retired words: end -->\n")
 	if !strings.Contains(string(b), want.String()) {
-		t.Errorf("docs/reference/glossary.md is to have this:\n%s", want.String())
+		t.Errorf("docs/reference/glossary.md must contain:\n%s", want.String())
 	}
 }
 
-// Retired words are in the glossary only. Code and names between back quotes may be those of the
-// wire.
+// Retired words appear only in the glossary. Code and names in backticks may be those of the wire format.
 func TestPagesUseTheWords(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
@@ -237,7 +235,7 @@ func TestLogMessages(t *testing.T) {
 			}
 			for _, m := range regexp.MustCompile(`(docs/\S+?\.md)(?:#([\w-]+))?`).FindAllStringSubmatch(line.hint, -1) {
 				if anchors, ok := docs[m[1]]; !ok || m[2] != "" && !anchors[m[2]] {
-					t.Errorf("%s: the hint of %q points at %s, which is not there", f.name, line.message, m[0])
+					t.Errorf("%s: the hint of %q points at %s, which does not exist", f.name, line.message, m[0])
 				}
 			}
 			return true

@@ -32,7 +32,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// The process that TestWorkerDies kills is this program with these variables.
+// TestWorkerDies kills this program, started with these variables.
 const (
 	victimNATS  = "TURNPIKE_TEST_VICTIM_NATS"
 	victimRedis = "TURNPIKE_TEST_VICTIM_REDIS"
@@ -48,8 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim takes turns, says on standard output when its tool is called, and never lets
-// the call end.
+// victim takes turns, prints when its tool is called, and never lets the call end.
 func victim(cfg deploy.Config) error {
 	ctx := context.Background()
 	d, err := deploy.Open(ctx, cfg)
@@ -74,7 +73,7 @@ func durable(book tool.Func) worker.Config {
 	}
 }
 
-// serve answers over HTTP while the test lasts.
+// serve serves HTTP until the test ends.
 func serve(t *testing.T, d *deploy.Deployment) *api.Client {
 	t.Helper()
 	g, err := d.NewGateway(gateway.Config{})
@@ -103,8 +102,8 @@ func goes(t *testing.T, run func(ctx context.Context) error) {
 	})
 }
 
-// A worker process is killed in the middle of a tool call; another one ends the run from
-// the journal, with Redis and with JetStream as the store.
+// A worker process is killed in the middle of a tool call. Another one completes the run from the journal, with
+// Redis and with JetStream as the store.
 func TestWorkerDies(t *testing.T) {
 	t.Parallel()
 	for name, redis := range map[string]string{"redis": testbed.Redis(t), "jetstream": ""} {
@@ -175,8 +174,8 @@ model:
 	return started.ID
 }
 
-// What is the deployment's is in its parts: the registry has the metrics of both, and a
-// lease of a worker's own is refused.
+// The parts share what belongs to the deployment: the registry has the metrics of both, and a lease duration
+// for a single worker is refused.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -189,7 +188,7 @@ func TestParts(t *testing.T) {
 		t.Errorf("defaults: %+v", cfg)
 	}
 	if _, err := d.NewWorker(worker.Config{LeaseDuration: time.Second}); err == nil || !strings.Contains(err.Error(), "lease of the worker is 1s, that of the deployment 25s") {
-		t.Errorf("a lease of its own: %v", err)
+		t.Errorf("a separate lease duration: %v", err)
 	}
 	if _, err := d.NewWorker(worker.Config{}); err != nil {
 		t.Errorf("a worker without an id: %v", err)
@@ -213,8 +212,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Settings that are wrong and servers that do not answer are errors that say what to do,
-// and Close works after them and twice.
+// Invalid settings and unresponsive servers cause errors with the remedy, and Close works after them and twice.
 func TestOpenRefused(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -254,12 +252,12 @@ func TestOpenRefused(t *testing.T) {
 	d.Close()
 	d.Close()
 	if order != "last first " || nc.IsClosed() {
-		t.Errorf("Close called %q, and the caller's connection is closed: %v", order, nc.IsClosed())
+		t.Errorf("Close returned %q, and the caller's connection is closed: %v", order, nc.IsClosed())
 	}
 }
 
-// A process with Redis says so where another one keeps its checkpoints in JetStream under
-// the same prefix, and nowhere else.
+// A process with Redis reports another deployment with checkpoints in JetStream under the same prefix, and only
+// that.
 func TestTwoStoresUnderOnePrefix(t *testing.T) {
 	t.Parallel()
 	url, redis := testbed.NATSServer(t).URL(), testbed.Redis(t)

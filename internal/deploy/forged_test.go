@@ -16,9 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Whoever reaches NATS sends what looks like events and turns. With keys none of it reaches a
-// reader; without, live events do, and events that are committed do not. A forged turn makes no
-// model call, and the run goes on as if there had been none.
+// An attacker on NATS sends forged events and turns. With keys, none reaches a reader; without keys, forged
+// live events do, but committed events do not. A forged turn causes no model call and does not affect the run.
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -67,7 +66,7 @@ func TestForgedMessages(t *testing.T) {
 			<-watched
 			goes(t, w.Run)
 			forge(t, nc, run)
-			for range c.heard { // before the end of the run ends the reader
+			for range c.heard { // they arrive before the end of the run, which ends the reader
 				select {
 				case <-heard:
 				case err := <-read:
@@ -85,7 +84,7 @@ func TestForgedMessages(t *testing.T) {
 				}
 				if e.Seq > 0 {
 					if committed++; e.Seq != committed {
-						t.Errorf("event %d comes where %d should", e.Seq, committed)
+						t.Errorf("event %d arrives where %d is expected", e.Seq, committed)
 					}
 				}
 			}
@@ -105,7 +104,7 @@ func isForged(e api.Event) bool {
 	return err != nil || strings.Contains(string(text), "forged")
 }
 
-// forge sends, on the subjects of a run, what nobody of the deployment has said.
+// forge sends messages on a run's subjects that no process of the deployment has sent.
 func forge(t *testing.T, nc *nats.Conn, run string) {
 	t.Helper()
 	send := func(subject, data string) {

@@ -22,7 +22,7 @@ import (
 
 func text(name, text string) credential.Value { return credential.Value{Name: name, Text: text} }
 
-// inFile returns a value that stands in a file, as an editor leaves it.
+// inFile writes a value to a file, as an editor leaves it.
 func inFile(t *testing.T, name, text string) credential.Value {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "value")
@@ -34,8 +34,7 @@ func inFile(t *testing.T, name, text string) credential.Value {
 
 func file(name, path string) credential.Value { return credential.Value{Name: name, File: path} }
 
-// opens says whether a deployment opens with these settings; words are what the error must
-// have.
+// opens checks whether a deployment opens with these settings; words are required parts of the error.
 func opens(t *testing.T, what string, cfg deploy.Config, words ...string) {
 	t.Helper()
 	d, err := deploy.Open(t.Context(), cfg)
@@ -62,8 +61,8 @@ func opens(t *testing.T, what string, cfg deploy.Config, words ...string) {
 	}
 }
 
-// A deployment opens over a NATS that wants TLS, a client certificate, and a user with a
-// password; all of them in files, or as they are.
+// A deployment opens with a NATS that requires TLS, a client certificate, and a user with a password; all of
+// them given in files, or directly.
 func TestNATSWithTLS(t *testing.T) {
 	t.Parallel()
 	ca := testbed.NewAuthority(t)
@@ -108,7 +107,7 @@ func TestNATSWithTLS(t *testing.T) {
 	}
 }
 
-// An nkey lets in, in a file or not, and no other one.
+// An nkey logs in, given in a file or directly; a different one does not.
 func TestNATSWithNKey(t *testing.T) {
 	t.Parallel()
 	pair, public, seed := user(t)
@@ -138,7 +137,7 @@ func user(t *testing.T) (pair nkeys.KeyPair, public, seed string) {
 	return pair, public, string(secret)
 }
 
-// Creds, as nsc writes them, let in at a server that trusts their operator.
+// Creds files written by nsc log in at a server that trusts their operator.
 func TestNATSWithCreds(t *testing.T) {
 	t.Parallel()
 	operator, account, system := keyPair(t, nkeys.CreateOperator), keyPair(t, nkeys.CreateAccount), keyPair(t, nkeys.CreateAccount)
@@ -197,8 +196,7 @@ func public(t *testing.T, pair nkeys.KeyPair) string {
 	return key
 }
 
-// A deployment opens over a Redis that wants TLS, a client certificate, and a user with a
-// password.
+// A deployment opens with a Redis that requires TLS, a client certificate, and a user with a password.
 func TestRedisWithTLS(t *testing.T) {
 	t.Parallel()
 	nats := testbed.NATSServer(t).URL()
@@ -236,7 +234,7 @@ func TestRedisWithTLS(t *testing.T) {
 	opens(t, "a password for no Sentinel", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "master_name")
 }
 
-// Sentinels may want another password than the servers that they watch.
+// Sentinels may have a different password from the servers that they monitor.
 func TestSentinelPassword(t *testing.T) {
 	t.Parallel()
 	nats := testbed.NATSServer(t).URL()
@@ -261,7 +259,7 @@ func TestSentinelPassword(t *testing.T) {
 	opens(t, "none for the Sentinels", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "redis")
 }
 
-// process starts a server and returns when it says that it is ready.
+// process starts a server and returns when it reports that it is ready.
 func process(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What got no answer is opened again; a refusal is one at once, and so is the end of
-// the process.
+// Opening is retried only if there was no answer. A refusal is returned at once, and so is the end of the
+// process.
 func TestPatiently(t *testing.T) {
 	t.Parallel()
 	silence := fmt.Errorf("open stream: %w", context.DeadlineExceeded)
@@ -16,7 +16,7 @@ func TestPatiently(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {
-		ctx     context.Context //nolint:containedctx // the case's
+		ctx     context.Context //nolint:containedctx // of the case
 		answers []error
 		want    error
 		tries   int
@@ -35,7 +35,7 @@ func TestPatiently(t *testing.T) {
 				return struct{}{}, c.answers[tries-1]
 			})
 			if !errors.Is(err, c.want) || tries != c.tries {
-				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+				t.Errorf("%v after %d attempts, want %v after %d", err, tries, c.want, c.tries)
 			}
 		})
 	}

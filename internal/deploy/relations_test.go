@@ -10,14 +10,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
-// Settings that are wrong together are refused by the names of both.
+// Settings that contradict each other are refused with both names.
 func TestRelationsOfSettings(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	for name, c := range map[string]struct {
 		deployment deploy.Config
 		worker     worker.Config
-		want       []string // in the error; none: they are right
+		want       []string // in the error; none: they are valid
 	}{
 		"defaults":                          {deploy.Config{}, worker.Config{}, nil},
 		"a short lease":                     {deploy.Config{Lease: 3 * time.Second}, worker.Config{}, nil},

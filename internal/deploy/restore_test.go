@@ -60,7 +60,7 @@ func (p *payments) all() map[string]int {
 	return maps.Clone(p.made)
 }
 
-// restored is a deployment whose Redis was put back to an older copy, under so many runs.
+// restored is a deployment whose Redis was restored from an older copy while runs were in flight.
 type restored struct {
 	t        *testing.T
 	d        *deploy.Deployment
@@ -74,7 +74,7 @@ type restored struct {
 	late     string // submitted after the restore
 }
 
-// restoredRuns is the number of runs under which the store is restored, fewer under the race detector.
+// restoredRuns returns the number of runs in flight during the restore; it is lower under the race detector.
 func restoredRuns() int {
 	if testing.Short() {
 		return 60
@@ -82,8 +82,8 @@ func restoredRuns() int {
 	return 300
 }
 
-// restoredLease outlasts a pause of a busy machine: a call whose lease expired has an unknown outcome, and its
-// run would go on before the copy is made.
+// restoredLease is longer than a pause of a busy machine: a call whose lease expired would have an unknown
+// outcome, and its run would continue before the copy is made.
 const restoredLease = 6 * time.Second
 
 func newRestored(t *testing.T) *restored {
@@ -159,7 +159,7 @@ model:
 	return r
 }
 
-// pass advances the mark as if the deployment had run for so many intervals.
+// pass advances the mark as if the deployment had run for n intervals.
 func (r *restored) pass(n int) {
 	for range n {
 		if err := r.d.Watch().Look(r.t.Context()); err != nil {
@@ -177,7 +177,7 @@ func (r *restored) submit() string {
 	return started.ID
 }
 
-// effects returns an error unless so many different things were noted.
+// effects returns an error unless exactly want different effects were recorded.
 func (r *restored) effects(want int) error {
 	if n := len(r.payments.all()); n != want {
 		return fmt.Errorf("%d effects, want %d", n, want)
@@ -185,7 +185,7 @@ func (r *restored) effects(want int) error {
 	return nil
 }
 
-// holds lets leases and delays run out, and checks that nothing happens meanwhile.
+// holds lets leases and delays expire, and checks that nothing happens in the meantime.
 func (r *restored) holds() {
 	r.t.Helper()
 	before, effects := r.statuses(), r.payments.all()
@@ -202,7 +202,7 @@ func (r *restored) holds() {
 	})
 	after := r.statuses()
 	if !maps.Equal(before, after) || after[r.late] != string(state.Queued) {
-		r.t.Errorf("the status of runs has changed, or %q of a new run is not queued", after[r.late])
+		r.t.Errorf("the status of runs changed, or %q of a new run is not queued", after[r.late])
 	}
 	for what, n := range r.payments.all() {
 		if n > 1 || effects[what] != n {
@@ -232,7 +232,7 @@ func (r *restored) statuses() map[string]string {
 	return found
 }
 
-// waits checks that all who are asked say so.
+// waits checks that every interface reports the wait.
 func (r *restored) waits() {
 	r.t.Helper()
 	if err := r.w.Ready(r.t.Context()); err == nil || !strings.Contains(err.Error(), restore.Name) {
@@ -255,7 +255,7 @@ func (r *restored) waits() {
 	for _, f := range doctor.Findings(r.t.Context(), r.cfg, "") {
 		named = named || !f.OK && strings.Contains(f.Detail, restore.Name)
 		if !f.OK && f.Name == "store: lost runs" {
-			r.t.Errorf("doctor says that runs are lost: %s", f.Detail)
+			r.t.Errorf("doctor reports lost runs: %s", f.Detail)
 		}
 	}
 	if !named {
@@ -263,8 +263,8 @@ func (r *restored) waits() {
 	}
 }
 
-// An older copy of Redis is restored under runs that went on. Nothing happens until an operator
-// decides: then every run continues from the copy.
+// Redis is restored from an older copy while runs are in flight. Nothing happens until an operator decides;
+// after accept, every run continues from the copy.
 func TestRestoreIsAccepted(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
@@ -299,7 +299,7 @@ func TestRestoreIsAccepted(t *testing.T) {
 	}
 }
 
-// Abandon cancels the runs that may have gone further than the copy knows. No call is made twice.
+// Abandon cancels the runs that may have progressed beyond the copy. No call is made twice.
 func TestRestoreIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)

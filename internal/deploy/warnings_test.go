@@ -30,8 +30,8 @@ hooks:
   pre_tool: [{kind: nats, subject: ROOT.hook.policy}]
 `
 
-// Who saves a definition is told where it refers to what nobody of the tenant has: at its line,
-// and no longer once somebody has it. What another tenant has does not count.
+// Saving a definition returns a warning, with its line, for each reference to something missing in the tenant,
+// until it exists. Objects of another tenant do not count.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	d, err := deploy.Open(t.Context(), deploy.Config{NATS: testbed.NATS(t), Prefix: "tp"})
@@ -39,7 +39,7 @@ func TestWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	// save uses a gateway of its own, which remembers nothing.
+	// save uses a new gateway, without caches.
 	save := func(tenant, name, definition string) []api.Warning {
 		t.Helper()
 		g, err := d.NewGateway(gateway.Config{Secret: func(_ context.Context, _, name, host string) error {
@@ -62,7 +62,7 @@ func TestWarnings(t *testing.T) {
 	places := func(warnings []api.Warning) (all []string) {
 		for _, w := range warnings {
 			if w.Line == 0 || w.Column == 0 || w.Detail == "" {
-				t.Errorf("warning without a place or words: %+v", w)
+				t.Errorf("warning without a location or a text: %+v", w)
 			}
 			all = append(all, w.Kind+" "+w.Name+" "+w.At)
 		}
@@ -94,7 +94,7 @@ func TestWarnings(t *testing.T) {
 	serve("acme")
 	save("acme", "researcher", `{model: {provider: scripted, responses: [{text: x}]}}`)
 	if diff := cmp.Diff(all("default"), places(save("default", "lonely", definition("default")))); diff != "" {
-		t.Errorf("nobody of the tenant has anything:\n%s", diff)
+		t.Errorf("with nothing in the tenant:\n%s", diff)
 	}
 	if diff := cmp.Diff(all("acme")[2:3], places(save("acme", "lonely", definition("acme")))); diff != "" {
 		t.Errorf("the other tenant:\n%s", diff)
@@ -102,6 +102,6 @@ func TestWarnings(t *testing.T) {
 	serve("default")
 	save("default", "researcher", `{model: {provider: scripted, responses: [{text: x}]}}`)
 	if diff := cmp.Diff(all("default")[2:3], places(save("default", "lonely", definition("default")))); diff != "" {
-		t.Errorf("somebody has it:\n%s", diff)
+		t.Errorf("after it exists:\n%s", diff)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// Whoever names no server gets that of the `turnpike dev` that runs here, as long as it does.
+// A program that names no server uses the running `turnpike dev`, as long as that runs.
 func TestServer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("TURNPIKE_DATA_DIR", "")
@@ -31,7 +31,7 @@ func TestServer(t *testing.T) {
 		}
 		want("dev at "+c.written, "", c.found)
 	}
-	// The address of the dev that is here needs no password, wherever it comes from.
+	// The address of the local dev needs no password, wherever the address comes from.
 	if err := os.WriteFile(".turnpike/nats.url", []byte("nats://turnpike:secret@127.0.0.1:1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

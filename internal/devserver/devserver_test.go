@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// One server at a time may use a directory: JetStream does not notice a second.
+// Only one server at a time can use a directory: JetStream does not detect a second one.
 func TestDirectoryIsLocked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold prints the number of every message that was acknowledged. It forgets the
-// server on purpose: the lock must not depend on who refers to it.
+// hold prints the number of each acknowledged message. It drops its reference to the server on purpose: the
+// lock must not depend on it.
 func hold(dir string) error {
 	server, err := devserver.Start(devserver.Options{Dir: dir})
 	if err != nil {
@@ -47,7 +47,7 @@ func hold(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Long enough to be killed, short enough not to outlive a test that failed.
+	// The timeout is long enough to be killed, and short enough not to outlive a failed test.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
@@ -63,7 +63,7 @@ func hold(dir string) error {
 	}
 }
 
-// I1: what was acknowledged is there after a kill -9, and the directory is free.
+// Acknowledged messages are there after kill -9, and the directory is free (I1).
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,11 +96,11 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		killed = true // what is in the pipe was acknowledged too
+		killed = true // messages in the pipe were acknowledged as well
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !killed || !errors.As(err, &exit) {
-		t.Fatalf("helper ended by itself: %v", err)
+		t.Fatalf("the helper ended by itself: %v", err)
 	}
 	server, err := devserver.Start(devserver.Options{Dir: dir})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A port that is taken is told at once.
+// A port in use is reported at once.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,7 +142,7 @@ func TestPortInUse(t *testing.T) {
 	if !strings.Contains(err.Error(), "in use") {
 		t.Errorf("Start = %v, want the reason", err)
 	}
-	again, err := devserver.Start(devserver.Options{Dir: dir}) // the lock was let go of
+	again, err := devserver.Start(devserver.Options{Dir: dir}) // the lock was released
 	if err != nil {
 		t.Fatal(err)
 	}

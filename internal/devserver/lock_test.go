@@ -6,7 +6,7 @@ import (
 )
 
 // A process that is being started holds a copy of each open file until it executes its program: the lock is
-// released all the same.
+// released nevertheless.
 func TestUnlockDespiteACopy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

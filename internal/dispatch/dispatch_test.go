@@ -14,7 +14,7 @@ import (
 
 const run = state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
 
-// record notes what is published.
+// record is a bus that records what is published.
 type record struct {
 	ids    []string
 	turns  []bus.Turn
@@ -38,8 +38,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A turn has one id, whoever publishes it; only one that is published again because the
-// first was lost, or to overtake it, has another.
+// A turn has the same message id from every publisher. It gets another id only if it is republished because the
+// first was lost, or to overtake it.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -64,7 +64,7 @@ func TestIDs(t *testing.T) {
 	}
 	for _, id := range r.ids[4:] {
 		if !strings.HasPrefix(id, canonical+":s3:") {
-			t.Errorf("id of a turn that is published again: %s", id)
+			t.Errorf("id of a republished turn: %s", id)
 		}
 	}
 	if r.ids[4] == r.ids[5] {
@@ -75,8 +75,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A turn waits in the queue for noisy tenants if the store or this process says so, and an
-// abort overtakes in any case.
+// A turn goes to the queue for noisy tenants if the store or this process marks its tenant as noisy; an abort
+// overtakes in any case.
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -100,7 +100,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Every turn message says whose run it is, whatever published it.
+// Every turn message has the tenant of its run, whichever function published it.
 func TestTenant(t *testing.T) {
 	t.Parallel()
 	r := &record{}

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The alert rules read metrics that exist, know every reason for which a run ends, and stand in the docs,
-// each with what to do.
+// The alert rules use existing metrics, cover every reason for which a run ends, and are in the docs, each with
+// the remedy.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {

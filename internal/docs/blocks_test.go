@@ -25,10 +25,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// mostCode is the lines of a block of code: a page shows parts, and names the file.
+// mostCode is the maximum number of lines of a code block: a page shows excerpts, and names the file.
 const mostCode = 40
 
-// inspect checks that a block is what its mark says. Commands were run before.
+// inspect checks that a block is what its mark says. Commands have been run before.
 func inspect(t *testing.T, s *session, b block) {
 	t.Helper()
 	var err error
@@ -73,13 +73,13 @@ func inspect(t *testing.T, s *session, b block) {
 		err = api.Decode([]byte(b.text), &api.SubmitRequest{})
 	case "go", "python", "ts":
 		if !slices.ContainsFunc(sources(t), func(text string) bool { return strings.Contains(text, plain(b.text)) }) {
-			err = errors.New("it stands word for word in no file of examples and in no _test.go file")
+			err = errors.New("the block is in no file of examples and in no _test.go file")
 		}
 		if n := strings.Count(b.text, "\n"); n > mostCode {
-			err = fmt.Errorf("it has %d lines, at most %d are allowed: show the part of which the section speaks", n, mostCode)
+			err = fmt.Errorf("the block has %d lines, at most %d are allowed: show only the part that the section describes", n, mostCode)
 		}
 	default:
-		err = errors.New("CONTRIBUTING.md has no such kind of block")
+		err = errors.New("CONTRIBUTING.md does not define this kind of block")
 	}
 	if err != nil {
 		t.Errorf("%s: ```%s: %v", b.at, b.info, err)

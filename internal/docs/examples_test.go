@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// outcome is how the newest run of an example ends.
+// outcome is the expected end of an example's newest run.
 type outcome struct {
 	end    string   // status and reason
-	why    string   // the reasons of its transitions, in order, where they do not depend on time
-	events []string // types of events that must be among its own
-	says   string   // what the transcript or the output of the commands has in it
+	why    string   // the reasons of its transitions, in order, unless they depend on time
+	events []string // required types of events
+	says   string   // required text in the transcript or the output of the commands
 }
 
 // Every file of examples/agents has a row.
@@ -76,8 +76,7 @@ var outcomes = map[string]outcome{
 	"two-phase":         {end: "completed completed", why: "submitted next_turn final_response completed", events: []string{"progress"}, says: "62.13711922"},
 }
 
-// Each example is run as the comment at its head says, all beside one deployment, and
-// ends as expected.
+// Each example runs as the comment at its head says, all on one deployment, and ends as expected.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "examples/agents/*.yaml"))
@@ -108,7 +107,7 @@ func TestExamples(t *testing.T) {
 	}
 	s := newSession(t, strings.Join(slices.Collect(maps.Values(commands)), "\n"))
 	s.deploy(t)
-	// What several of them start is started once.
+	// A service that several examples start is started once.
 	services := map[string]bool{}
 	for name, text := range commands {
 		for _, line := range background.FindAllString(text, -1) {
@@ -162,8 +161,8 @@ func head(text string) string {
 	return commands.String()
 }
 
-// check compares the newest run of an agent with what is expected, and waits for it:
-// the last command may have sent a signal.
+// check waits for the newest run of an agent and compares it with the expectation: the last command may have
+// sent a signal.
 func (s *session) check(t *testing.T, agent string, want outcome, printed string) {
 	t.Helper()
 	page, err := s.client.List(t.Context(), url.Values{"agent": {agent}, "limit": {"1"}})
@@ -179,7 +178,7 @@ func (s *session) check(t *testing.T, agent string, want outcome, printed string
 			break
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("the run is %s, want %s, and %q said; it was printed and said:\n%s%s", end, want.end, want.says, printed, said)
+			t.Fatalf("the run is %s, want %s with the text %q; the output and the transcript are:\n%s%s", end, want.end, want.says, printed, said)
 		}
 	}
 	turns, err := s.client.Turns(t.Context(), id)
@@ -210,7 +209,7 @@ func (s *session) check(t *testing.T, agent string, want outcome, printed string
 	}
 }
 
-// state returns how a run stands, and the texts of its transcript.
+// state returns the state of a run, and the texts of its transcript.
 func (s *session) state(t *testing.T, id string) (end, said string) {
 	t.Helper()
 	run, err := s.client.Get(t.Context(), id)

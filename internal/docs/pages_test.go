@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// block is a block of code of a page.
+// block is a code block of a page.
 type block struct {
 	at   string // page and line
-	info string // what stands behind the fence
+	info string // the text after the fence
 	text string
 }
 
@@ -40,7 +40,7 @@ func pages(t *testing.T) []string {
 	return found
 }
 
-// Every block of code on every page is what its mark says, and every command runs.
+// Every code block on every page is what its mark says, and every command runs.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {

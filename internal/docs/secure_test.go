@@ -37,7 +37,7 @@ type operator struct {
 	said bytes.Buffer
 }
 
-// Write takes what the shell says.
+// Write receives the shell's output.
 func (o *operator) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,11 +76,11 @@ func newOperator(t *testing.T, env ...string) *operator {
 	if err := s.start(t, cmd); err != nil {
 		t.Fatal(err)
 	}
-	go func() { o.ended <- cmd.Wait() }() // the group is killed at the end of the test
+	go func() { o.ended <- cmd.Wait() }() // the group is killed when the test ends
 	return o
 }
 
-// types writes commands as they stand on a page.
+// types enters commands as written on a page.
 func (o *operator) types(commands string) {
 	o.t.Helper()
 	lines := strings.Split(commands, "\n")
@@ -92,7 +92,7 @@ func (o *operator) types(commands string) {
 	}
 }
 
-// sees waits until something is so.
+// sees polls until ok returns nil.
 func (o *operator) sees(what string, ok func() error) {
 	o.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -106,14 +106,14 @@ func (o *operator) sees(what string, ok func() error) {
 		select {
 		case <-tick.C:
 		case end := <-o.ended:
-			o.t.Fatalf("%s: the shell ends with %v, after:\n%s", what, end, o.heard())
+			o.t.Fatalf("%s: the shell ended with %v, after:\n%s", what, end, o.heard())
 		case <-limit:
 			o.t.Fatalf("%s: %v, after:\n%s", what, err, o.heard())
 		}
 	}
 }
 
-// console returns the blocks of commands below a heading of a page.
+// console returns the command blocks below a heading of a page.
 func console(t *testing.T, source, heading string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, source))
@@ -138,9 +138,9 @@ func console(t *testing.T, source, heading string) []string {
 	return commands
 }
 
-// An operator does what the page says, word by word, on other ports: certificates of an
-// authority of their own, NATS and Redis with TLS and users, a gateway and a worker. A new
-// certificate is served without a restart, and people log in through an OpenID provider.
+// An operator follows the page literally, on other ports: certificates of a private authority, NATS and Redis
+// with TLS and users, a gateway and a worker. A new certificate is used without a restart, and users log in
+// through an OpenID provider.
 func TestSecureDeployment(t *testing.T) {
 	t.Parallel()
 	const source = "docs/how-to/secure-a-deployment.md"
@@ -152,7 +152,7 @@ func TestSecureDeployment(t *testing.T) {
 	o := newOperator(t, "TURNPIKE_ADDR=127.0.0.1:"+ports[2])
 	blocks := console(t, source, "A deployment on one machine")
 	if len(blocks) != 4 {
-		t.Fatalf("%d blocks of commands, want certificates, servers, Turnpike, and who uses it", len(blocks))
+		t.Fatalf("%d command blocks, want certificates, servers, Turnpike, and users", len(blocks))
 	}
 	certificates, servers, processes, use := blocks[0], blocks[1], blocks[2], blocks[3]
 	o.types(certificates)
@@ -193,7 +193,7 @@ func TestSecureDeployment(t *testing.T) {
 		}
 	}
 
-	// The same commands for another certificate.
+	// The same commands create another certificate.
 	before, err := ask(browser, "https://localhost:"+ports[2]+"/readyz", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -202,13 +202,13 @@ func TestSecureDeployment(t *testing.T) {
 	o.sees("the new certificate", func() error {
 		after, err := ask(browser, "https://localhost:"+ports[2]+"/readyz", nil)
 		if err == nil && after.serial == before.serial {
-			err = errors.New("it is that of before")
+			err = errors.New("the certificate is still the previous one")
 		}
 		return err
 	})
 
-	// A gateway with the settings of the two sections about people. The provider of this test
-	// gives no such claims.
+	// The gateway has the settings of the two sections about users. The provider of this test sends no such
+	// claims.
 	provider := o.provider("https://localhost:" + ports[3] + "/auth/callback")
 	secret := filepath.Join(o.dir, "oidc")
 	if err := os.WriteFile(secret, []byte("secret\n"), 0o600); err != nil {
@@ -239,21 +239,21 @@ func TestSecureDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(who.text, `"tenant":"acme","roles":["viewer","submitter"]`) {
-		t.Errorf("who logs in through the provider is %s", who.text)
+		t.Errorf("the user who logs in through the provider is %s", who.text)
 	}
 	if err := o.shell.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// page is an answer to a browser.
+// page is a response to a browser.
 type page struct {
 	at     *url.URL
 	text   string
 	serial string // of the certificate
 }
 
-// ask sends a request. An answer that is not 200 is an error.
+// ask sends a request. A response other than 200 is an error.
 func ask(browser *http.Client, address string, form url.Values) (page, error) {
 	send := func() (*http.Response, error) { return browser.Get(address) }
 	if form != nil {
@@ -275,7 +275,7 @@ func ask(browser *http.Client, address string, form url.Values) (page, error) {
 	return p, err
 }
 
-// provider starts an OpenID provider that sends people back to callback.
+// provider starts an OpenID provider that redirects users to callback.
 func (o *operator) provider(callback string) (issuer string) {
 	o.t.Helper()
 	var h http.Handler

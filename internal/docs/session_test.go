@@ -26,7 +26,7 @@ import (
 // root is the repository.
 const root = "../.."
 
-// binaries has the commands of this repository that were built.
+// binaries are the commands of this repository that were built.
 var binaries = struct {
 	sync.Mutex
 	dir  string
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build compiles a command once for all tests, and returns where it is.
+// build compiles a command once for all tests, and returns its path.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	binaries.Lock()
@@ -77,13 +77,13 @@ type session struct {
 	client *api.Client
 
 	mu    sync.Mutex
-	ports map[string]string // what a page names: what it is here
+	ports map[string]string // ports on pages, and those in use here
 }
 
-// address finds what listens on the loopback.
+// address matches loopback addresses with ports.
 var address = regexp.MustCompile(`\b(?:127\.0\.0\.1|localhost):\d{4,5}\b`)
 
-// local replaces the ports that text names by those of the session.
+// local replaces the ports in text by those of the session.
 func (s *session) local(t *testing.T, text string) string {
 	t.Helper()
 	return address.ReplaceAllStringFunc(text, func(a string) string {
@@ -106,7 +106,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(port)
 }
 
-// newSession prepares a session for commands. No deployment runs yet.
+// newSession prepares a session for commands, without a deployment.
 func newSession(t *testing.T, commands string) *session {
 	t.Helper()
 	s := &session{dir: t.TempDir(), bin: t.TempDir(), ports: map[string]string{}}
@@ -116,7 +116,7 @@ func newSession(t *testing.T, commands string) *session {
 	s.client = api.New("http://" + gateway)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
-		// A key of the machine's must not make a page pass that needs one.
+		// An API key of the machine must not make a page pass that requires one.
 		if !strings.HasPrefix(name, "TURNPIKE_") && !strings.HasSuffix(name, "_API_KEY") && name != "PATH" && name != "PWD" {
 			s.env = append(s.env, e)
 		}
@@ -128,8 +128,7 @@ func newSession(t *testing.T, commands string) *session {
 	return s
 }
 
-// copyRoot links to what stands in the repository's root. Examples are copied, for
-// their ports.
+// copyRoot links to the files in the repository's root. Examples are copied, because their ports change.
 func (s *session) copyRoot(t *testing.T) {
 	t.Helper()
 	here, err := filepath.Abs(root)
@@ -180,7 +179,7 @@ func (s *session) copyRoot(t *testing.T) {
 	}
 }
 
-// goRun finds the commands of this repository that a text runs.
+// goRun matches the commands of this repository that a text runs.
 var goRun = regexp.MustCompile(`\bgo run (\./[\w./-]+)`)
 
 // shims puts turnpike, go and make before those of the machine.
@@ -234,7 +233,7 @@ PATH=${PATH#*:} exec make --dry-run "$@" > /dev/null
 	}
 }
 
-// prelude is what a session's shell knows beside the commands.
+// prelude defines what a session's shell needs in addition to the commands.
 const prelude = `set -e
 up() { # PID LOG: returns when what was started in the background says something, or has had ten seconds
   for i in $(seq 200); do
@@ -273,7 +272,7 @@ func (s *session) script(t *testing.T, blocks []block) string {
 				wait = fmt.Sprintf("ready %q", log)
 			}
 			if strings.Contains(m[1], ">") {
-				return line // the page keeps what it says, and knows how to wait for it
+				return line // the text of the page is unchanged, and the shell knows how to wait
 			}
 			return fmt.Sprintf("%s > %q 2>&1 & %s\n%s", m[1], log, m[2], wait)
 		})
@@ -282,7 +281,7 @@ func (s *session) script(t *testing.T, blocks []block) string {
 	return b.String()
 }
 
-// run runs blocks in a shell, and returns what was printed.
+// run runs blocks in a shell, and returns the output.
 func (s *session) run(t *testing.T, blocks []block) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "session.sh")
@@ -300,12 +299,12 @@ func (s *session) run(t *testing.T, blocks []block) string {
 		err = cmd.Wait()
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // something still runs in the background
-		t.Fatalf("the session ends with %v, after:\n%s", err, out.String())
+		t.Fatalf("the session ended with %v, after:\n%s", err, out.String())
 	}
 	return out.String()
 }
 
-// start starts a command in a group of its own, which ends with the test.
+// start starts a command in its own process group, which ends with the test.
 func (s *session) start(t *testing.T, cmd *exec.Cmd) error {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -318,8 +317,7 @@ func (s *session) start(t *testing.T, cmd *exec.Cmd) error {
 	return err
 }
 
-// deploy starts a deployment beside the session, as examples/agents/README.md says, and
-// returns when it is ready.
+// deploy starts a deployment for the session, as examples/agents/README.md says, and returns when it is ready.
 func (s *session) deploy(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
@@ -332,7 +330,7 @@ func (s *session) deploy(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with the process
 	t.Cleanup(func() {
-		<-ended // its context is over
+		<-ended // its context has ended
 		if t.Failed() {
 			t.Logf("turnpike dev printed:\n%s", log.String())
 		}

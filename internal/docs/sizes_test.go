@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// The page of sizes has the values that the code has.
+// The page about sizes has the values in the code.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(root + "/docs/reference/sizes.md")
@@ -45,7 +45,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// thousands writes a number below a million as the docs do.
+// thousands formats a number below a million as the docs do.
 func thousands(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

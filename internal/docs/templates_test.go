@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What `turnpike init --template` writes works as its README says.
+// The files of `turnpike init --template` work as their README says.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string][]string{
@@ -33,7 +33,7 @@ func TestTemplates(t *testing.T) {
 			printed := s.run(t, blocks)
 			for _, want := range says {
 				if !strings.Contains(printed, want) {
-					t.Errorf("the commands print no %q:\n%s", want, printed)
+					t.Errorf("the commands do not print %q:\n%s", want, printed)
 				}
 			}
 			agents, err := os.ReadDir(filepath.Join(root, "examples/templates", name, "agents"))

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// replicas returns the replicas of each stream that there is.
+// replicas returns the number of replicas of each existing stream.
 func replicas(t *testing.T, url string) map[string]int {
 	t.Helper()
 	nc := connect(t, url)
@@ -48,13 +48,13 @@ func replicas(t *testing.T, url string) map[string]int {
 	return all
 }
 
-// found returns the finding of a name, which must be there.
+// found returns the finding of a name, which must exist.
 func found(t *testing.T, cfg deploy.Config, name string) state.Finding {
 	t.Helper()
 	findings := doctor.Findings(t.Context(), cfg, "")
 	i := slices.IndexFunc(findings, func(f state.Finding) bool { return f.Name == name })
 	if i < 0 {
-		t.Fatalf("doctor says nothing of %q: %+v", name, findings)
+		t.Fatalf("doctor has no finding %q: %+v", name, findings)
 	}
 	return findings[i]
 }
@@ -69,8 +69,8 @@ func start(t *testing.T, cfg deploy.Config) {
 	d.Close()
 }
 
-// Doctor looks, and creates nothing: streams that it made would have its settings, not those
-// of the deployment.
+// Doctor only reads and creates nothing: streams that it created would have its settings, not those of the
+// deployment.
 func TestDoctorCreatesNothing(t *testing.T) {
 	t.Parallel()
 	url := testbed.NATSServer(t).URL()
@@ -78,26 +78,26 @@ func TestDoctorCreatesNothing(t *testing.T) {
 		cfg := deploy.Config{NATSURL: url, RedisURL: redis, Prefix: "looked-at", EventFeed: true}
 		findings := doctor.Findings(t.Context(), cfg, "")
 		if have := replicas(t, url); len(have) > 0 {
-			t.Errorf("%s: doctor has created %v", name, have)
+			t.Errorf("%s: doctor created %v", name, have)
 		}
 		for _, f := range findings {
 			if !f.OK && (f.Fatal || !strings.Contains(f.Remedy, "start a gateway or a worker")) && strings.Contains(f.Name, "stream") {
-				t.Errorf("%s: what is not there yet is %+v", name, f)
+				t.Errorf("%s: the finding about something missing is %+v", name, f)
 			}
 		}
 	}
 	start(t, deploy.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true})
 	before := replicas(t, url)
 	if err := check.Err(doctor.Findings(t.Context(), deploy.Config{NATSURL: url, Prefix: "looked-at", EventFeed: true}, "")); err != nil {
-		t.Errorf("doctor of a deployment that is there: %v", err)
+		t.Errorf("doctor of an existing deployment: %v", err)
 	}
 	if after := replicas(t, url); len(after) != len(before) {
-		t.Errorf("doctor has changed %v to %v", before, after)
+		t.Errorf("doctor changed %v to %v", before, after)
 	}
 }
 
-// On a cluster of three servers: with the default of one replica doctor says what to do, and
-// who does it has the streams that exist raised, those of checkpoints included.
+// On a cluster of three servers with the default of one replica, doctor gives the remedy; applying it raises
+// the existing streams, including those of checkpoints.
 func TestReplicasOnACluster(t *testing.T) {
 	t.Parallel()
 	url := testbed.URLs(testbed.NATSCluster(t, 3))
@@ -122,7 +122,7 @@ func TestReplicasOnACluster(t *testing.T) {
 			t.Errorf("stream %s has %d replicas, want 3", name, n)
 		}
 	}
-	testbed.Eventually(t, "doctor has no complaints", func() error { // while replicas catch up it may have some
+	testbed.Eventually(t, "doctor has no complaints", func() error { // some remain while replicas catch up
 		var err error
 		for _, f := range doctor.Findings(t.Context(), cfg, "") {
 			if !f.OK && !slices.Contains([]string{"nats: version", "prices", "workers"}, f.Name) { // no worker was started
@@ -131,19 +131,19 @@ func TestReplicasOnACluster(t *testing.T) {
 		}
 		return err
 	})
-	// Fewer are never made of more.
+	// The number of replicas is never reduced.
 	cfg.Replicas = 1
 	start(t, cfg)
 	if n := replicas(t, url)["THREE_STATE"]; n != 3 {
-		t.Errorf("a start with one replica has left %d of three", n)
+		t.Errorf("a start with one replica left %d of three", n)
 	}
 	if f := found(t, cfg, "nats: replicas"); f.OK {
 		t.Errorf("new streams would have one replica: %+v", f)
 	}
 }
 
-// Where nothing is there yet, the checkpoint streams are created with the replicas that were
-// asked for, whether doctor was there before or not.
+// In a new deployment, the checkpoint streams are created with the configured replicas, whether or not doctor
+// ran before.
 func TestDoctorBeforeTheFirstStart(t *testing.T) {
 	t.Parallel()
 	url := testbed.URLs(testbed.NATSCluster(t, 3))
@@ -167,7 +167,7 @@ func connect(t *testing.T, url string) *nats.Conn {
 	return nc
 }
 
-// Doctor says what must have a write, and whether there are as many.
+// Doctor reports how many servers must confirm a write, and whether enough exist.
 func TestDoctorConfirm(t *testing.T) {
 	t.Parallel()
 	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.RedisProcess(t, "--appendonly", "yes").URL, Prefix: "confirm", RedisConfirm: "replicas:1"}
@@ -181,7 +181,7 @@ func TestDoctorConfirm(t *testing.T) {
 	}
 }
 
-// Doctor says what agents refer to that nobody has, each thing once.
+// Doctor reports the missing things to which agents refer, each once.
 func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 	t.Parallel()
 	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "refers"}
@@ -199,7 +199,7 @@ func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 	}
 	for name, provider := range map[string]string{"keyless": "gemini", "local": "openai"} {
 		text := `{"name":"` + name + `","model":{"provider":"` + provider + `","name":"m"}}`
-		if name == "local" { // which may want no key
+		if name == "local" { // which may not require a key
 			text = strings.Replace(text, `"m"`, `"m","base_url":"http://127.0.0.1:1/v1"`, 1)
 		}
 		if _, err := d.Store.PutAgent(t.Context(), "default", name, []byte(text), false); err != nil {

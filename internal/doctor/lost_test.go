@@ -24,7 +24,7 @@ func TestDoctorListsLostRuns(t *testing.T) {
 		}
 		t.Cleanup(d.Close)
 		if f := found(t, cfg, "store: lost runs"); !f.OK {
-			t.Errorf("%s: of a deployment without runs doctor says %+v", name, f)
+			t.Errorf("%s: for a deployment without runs doctor reports %+v", name, f)
 		}
 		at := state.At(time.Now().Add(-time.Hour))
 		base := state.FirstIDAt(at.Time)
@@ -81,7 +81,7 @@ func TestDoctorListsLostRuns(t *testing.T) {
 	}
 }
 
-// Doctor says what it has looked at when that is not all.
+// Doctor says how much it examined if that is not everything.
 func TestDoctorSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: testbed.Redis(t), Prefix: "leaves-out"}
@@ -113,6 +113,6 @@ func TestDoctorSaysWhatItLeavesOut(t *testing.T) {
 	}
 	publish(1000, 1001, base.Plus(2)) // the store lacks this run
 	if f := found(t, cfg, "store: lost runs"); !f.OK || !strings.Contains(f.Detail, "the oldest turn messages, of 1 runs") {
-		t.Errorf("of one message more: %+v", f)
+		t.Errorf("with one message more: %+v", f)
 	}
 }

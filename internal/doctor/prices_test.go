@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// The doctor says how old the built-in prices are, and warns when they are half a year old.
+// Doctor reports the age of the built-in prices, and warns when they are half a year old.
 func TestPrices(t *testing.T) {
 	t.Parallel()
 	for days, ok := range map[int]bool{3: true, 179: true, 181: false} {

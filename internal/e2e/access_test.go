@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// An operator bootstraps a deployment of processes whose callers say who they are, and two
-// tenants work beside each other, over HTTP and NATS.
+// An operator bootstraps a deployment of processes with authentication, and two tenants use it side by side,
+// over HTTP and NATS.
 func TestTenantsOfOneDeployment(t *testing.T) {
 	t.Parallel()
 	operators := freeAddr(t)
@@ -64,7 +64,7 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 			t.Fatalf("run of tenant %s = %+v, %v", name, run, err)
 		}
 		if len(events) == 0 || !strings.Contains(string(events[0].Data), `"by":{"principal":"key:`) {
-			t.Errorf("the first event does not say who submitted: %s", events[0].Data)
+			t.Errorf("the first event does not name the submitter: %s", events[0].Data)
 		}
 	}
 
@@ -83,7 +83,7 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Over NATS the subject says which tenant it is, and where the answer may go.
+	// Over NATS, the subject names the tenant and bounds where the reply may go.
 	replies, err := s.nats.SubscribeSync(s.prefix() + ".t.one.reply.>")
 	if err != nil {
 		t.Fatal(err)
@@ -97,12 +97,12 @@ func TestTenantsOfOneDeployment(t *testing.T) {
 	if err != nil || !strings.Contains(string(m.Data), "answer of one") {
 		t.Fatalf("reply = %v, %v", m, err)
 	}
-	for submitted := ""; !strings.Contains(submitted, `"by":{"principal":"nats:one"`); submitted = string(m.Data) { // the feed may still get events of the run before
+	for submitted := ""; !strings.Contains(submitted, `"by":{"principal":"nats:one"`); submitted = string(m.Data) { // the feed may still get events of the previous run
 		if m, err = feed.NextMsg(30 * time.Second); err != nil {
 			t.Fatalf("the feed has no event of the run: %v", err)
 		}
 	}
-	// An abort on the subject of one tenant reaches no run of the other.
+	// An abort on one tenant's subject does not reach another tenant's run.
 	if _, err := two.PutAgent(t.Context(), "slow", []byte("model: {provider: scripted, responses: [{text: late, delay: 1h}]}")); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func hasStatus(err error, status int) bool {
 	return ok && p.Status == status
 }
 
-// A gateway that strangers reach wants to know who asks, or to be told twice.
+// A gateway on a public address refuses to start without authentication, unless a flag confirms it.
 func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
 	dir, err := build()

@@ -14,8 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// Whoever may save an agent does not have programs started by `turnpike dev`, unless its flag
-// says so.
+// The author of an agent cannot start programs through `turnpike dev`, unless its flag allows it.
 func TestDevStartsNoPrograms(t *testing.T) {
 	t.Parallel()
 	for flag, starts := range map[string]bool{"": false, "--allow-commands": true} {
@@ -44,8 +43,8 @@ func TestDevStartsNoPrograms(t *testing.T) {
 	}
 }
 
-// Nobody speaks to the NATS of `turnpike dev` without the password, which its owner alone can
-// read and which nothing prints. It stays, so that services of before go on.
+// The NATS of `turnpike dev` requires a password, which only its owner can read and which is never printed. It
+// stays the same over restarts, so that running services can continue.
 func TestDevAsksForThePassword(t *testing.T) {
 	data := t.TempDir()
 	c, p := startDev(t, data)
@@ -79,7 +78,7 @@ func TestDevAsksForThePassword(t *testing.T) {
 	here.want(0, c.url+"/ui/", "open", "--print")
 	here.want(0, "", "ps")
 	if said := p.log(); strings.Contains(said, password) || !strings.Contains(said, "nats.url has the password") {
-		t.Errorf("turnpike dev says:\n%s", said)
+		t.Errorf("turnpike dev prints:\n%s", said)
 	}
 	p.kill()
 	here.want(0, "http://127.0.0.1:7070/ui/", "open", "--print") // nobody listens at what it has left behind
@@ -90,6 +89,6 @@ func TestDevAsksForThePassword(t *testing.T) {
 	startDev(t, data)
 	again, err := url.Parse(natsURL(t, data))
 	if now, _ := again.User.Password(); err != nil || now != password {
-		t.Errorf("after a restart the password is another one: %v", err)
+		t.Errorf("the password changed over a restart: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// What one request, message or run may cost a process at most.
+// The maximum cost of one request, message or run per process.
 const (
 	mostMemory = 50 << 20
 	mostCPU    = time.Second
@@ -29,7 +29,7 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// memory returns a line of /proc/PID/status in bytes.
+// memory returns a value of /proc/PID/status in bytes.
 func (p *process) memory(name string) int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
@@ -44,7 +44,7 @@ func (p *process) memory(name string) int64 {
 	return kilobytes << 10
 }
 
-// cpu returns how long the process has computed.
+// cpu returns the CPU time of the process.
 func (p *process) cpu() time.Duration {
 	p.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
@@ -62,7 +62,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(used) * time.Second / hertz
 }
 
-// forgetPeak lets VmHWM begin anew.
+// forgetPeak resets VmHWM.
 func (p *process) forgetPeak() {
 	p.t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.pid()), []byte("5"), 0); err != nil {
@@ -70,22 +70,22 @@ func (p *process) forgetPeak() {
 	}
 }
 
-// doors are the ways into a deployment, as a hostile caller uses them.
+// doors are the entry points of a deployment, as a hostile caller uses them.
 type doors struct {
 	*deployment
 	t     *testing.T
 	spent *spent
 }
 
-// spent is what the processes had used when somebody last looked.
+// spent is the resource usage of the processes at the last measurement.
 type spent struct {
 	procs  map[string]*process
 	memory map[string]int64
 	cpu    map[string]time.Duration
-	over   []string // what was too much since over was emptied
+	over   []string // the measurements above the limit since over was emptied
 }
 
-// begin lets the next use begin.
+// begin starts a measurement.
 func (s *spent) begin() {
 	s.memory, s.cpu = map[string]int64{}, map[string]time.Duration{}
 	for name, p := range s.procs {
@@ -94,7 +94,7 @@ func (s *spent) begin() {
 	}
 }
 
-// end says what was used since the beginning, and notes if it was too much.
+// end ends a measurement, and records it if it is above the limit.
 func (s *spent) end(t *testing.T, what string) {
 	t.Helper()
 	for name, p := range s.procs {
@@ -106,8 +106,7 @@ func (s *spent) end(t *testing.T, what string) {
 	}
 }
 
-// http sends a request, and returns its status; the answer has to be short, and none of the
-// server's own faults.
+// http sends a request and returns its status. The response must be short, and not a server error.
 func (d doors) http(method, path, body string) int {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
@@ -122,7 +121,7 @@ func (d doors) http(method, path, body string) int {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode >= http.StatusInternalServerError || len(answer) > 64<<10 && resp.StatusCode >= http.StatusBadRequest {
-		d.t.Errorf("answered %d with %d bytes, %v: %.200s", resp.StatusCode, len(answer), err, answer)
+		d.t.Errorf("status %d with %d bytes, %v: %.200s", resp.StatusCode, len(answer), err, answer)
 	}
 	d.t.Logf("%d %.160s", resp.StatusCode, answer)
 	return resp.StatusCode
@@ -131,11 +130,11 @@ func (d doors) http(method, path, body string) int {
 func (d doors) refused(method, path, body string) {
 	d.t.Helper()
 	if status := d.http(method, path, body); status < http.StatusBadRequest {
-		d.t.Errorf("answered %d, want that it is refused", status)
+		d.t.Errorf("status %d, want a refusal", status)
 	}
 }
 
-// run submits a run, and returns it when it has ended or waits for somebody.
+// run submits a run, and returns it when it has ended or waits.
 func (d doors) run(agent, input string, schema string) api.Run {
 	d.t.Helper()
 	req := api.SubmitRequest{Agent: agent, Input: api.Text(input)}
@@ -162,8 +161,7 @@ func (d doors) settled(id string) (run api.Run) {
 	return run
 }
 
-// agent saves a definition that a scripted model works on. It is one request, and a run
-// another.
+// agent saves a definition with a scripted model. That is one request; its run is another.
 func (d doors) agent(name, responses, tools string) {
 	d.t.Helper()
 	definition := fmt.Sprintf(`{"name":%q,"model":{"provider":"scripted","responses":[%s]},"tools":[%s]}`, name, responses, tools)
@@ -175,7 +173,7 @@ func (d doors) agent(name, responses, tools string) {
 	d.spent.begin()
 }
 
-// calls is a response of a model with n calls, and one that ends the run.
+// calls returns a model response with n calls, and one that ends the run.
 func calls(n int, tool, arguments string) string {
 	quoted, _ := json.Marshal(json.RawMessage(arguments))
 	call := fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, quoted)
@@ -188,24 +186,24 @@ func nested(open, inner, end string, n int) string {
 	return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
 }
 
-// TestNothingCostsMuch: through each door a hostile tenant sends what has cost seconds or gigabytes,
-// or looks as if it might. Each is answered, costs no process more than a second of computing
-// or 50 MiB, and a healthy run completes after it.
+// TestNothingCostsMuch sends hostile requests through each entry point: inputs that have cost seconds or
+// gigabytes, or may do so. Each is answered, costs no process more than a second of CPU time or 50 MiB, and a
+// healthy run completes afterwards.
 func TestNothingCostsMuch(t *testing.T) {
 	s := newDeployment(t, 1)
 	procs := map[string]*process{"gateway": s.gateway, "worker": s.workers[0]}
 	d := doors{s, t, &spent{procs: procs}}
 	d.agent("healthy", `{"text":"well"}`, "")
-	d.run("healthy", "x", "") // what is made once is made now
+	d.run("healthy", "x", "") // one-time costs are paid now
 	for name, send := range hostile() {
 		t.Run(name, func(t *testing.T) {
 			d := doors{s, t, &spent{procs: procs}}
-			for range 3 { // when the garbage of before is collected is chance: what costs too much, does so each time
+			for range 3 { // garbage collection adds noise: a real excess repeats each time
 				d.spent.over = nil
 				d.spent.begin()
 				send(d)
 				if run := d.run("healthy", "x", ""); run.Status != "completed" {
-					t.Errorf("a healthy run after it is %s", run.Status)
+					t.Errorf("a healthy run afterwards is %s", run.Status)
 				}
 				if d.spent.end(t, "all of it"); len(d.spent.over) == 0 {
 					return
@@ -216,7 +214,7 @@ func TestNothingCostsMuch(t *testing.T) {
 	}
 }
 
-// hostile is the corpus, by the door and what comes through it.
+// hostile is the corpus, by entry point and input.
 func hostile() map[string]func(doors) {
 	const head = `{"name":"h","model":{"provider":"scripted","responses":[{"text":"x"}]},`
 	key := strings.Repeat("k", 98)
@@ -310,7 +308,7 @@ func hostile() map[string]func(doors) {
 	} {
 		shallow := !strings.HasPrefix(name, "deep")
 		tool := `{"name":"t","kind":"client","approval":"always","schema":` + c.schema + `}`
-		if shallow { // a definition is not as deep, but who approves may be
+		if shallow { // a definition cannot be as deep, but an approver's edit may be
 			all["arguments/"+name] = func(d doors) {
 				d.agent("arguments", calls(1, "t", c.arguments), tool)
 				d.run("arguments", "x", "")

@@ -15,13 +15,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// startNATS starts a server that asks for a password, and returns its address.
+// startNATS starts a server that requires a password, and returns its address.
 func startNATS(t *testing.T) string {
 	t.Helper()
 	return testbed.NATSWith(t, func(o *server.Options) { o.Username, o.Password = "site", natsPassword }).Addr().String()
 }
 
-// A process that does not get in says where, and not with what.
+// A process that cannot log in prints the address, without the credentials.
 func TestCredentialsAreRedacted(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []deploy.Config{

@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// bomb is a tool that kills the process of the worker that calls it, until it is
-// defused. Whatever kills one starts another.
+// bomb is a tool that kills the process of the calling worker until it is defused. It starts a new worker for
+// each one it kills.
 type bomb struct {
 	s       *deployment
 	rdb     *redis.Client
@@ -26,7 +26,7 @@ type bomb struct {
 	kills   atomic.Int64
 
 	mu      sync.Mutex
-	calls   map[string]int // by the key of the call, once defused
+	calls   map[string]int // by call key, once defused
 	workers map[string]*process
 }
 
@@ -64,7 +64,7 @@ func (b *bomb) explode(ctx context.Context, r toolkit.Call) (string, error) {
 	if w := b.workers[owner]; w != nil {
 		w.kill()
 		next := fmt.Sprintf("w%d", int(b.kills.Add(1))+len(b.workers))
-		w.env = append(w.env, "TURNPIKE_WORKER_ID="+next) // the last one counts
+		w.env = append(w.env, "TURNPIKE_WORKER_ID="+next) // the last value counts
 		delete(b.workers, owner)
 		b.workers[next] = w
 		w.start()
@@ -114,8 +114,8 @@ const bombAgent = `{"name": "bomber", "model": {"provider": "scripted", "respons
 	{"tool_calls": [{"name": "bomb", "id": "c1"}]}, {"text": "survived"}]},
 	"tools": [{"name": "bomb", "kind": "nats", "idempotent": true}]}`
 
-// A tool kills every worker that calls it; the run ends poisoned. Once the tool is
-// mended, a replay completes the run, with the very call that was open (I1, I5).
+// A tool kills every worker that calls it, and the run ends poisoned. Once the tool is fixed, a replay
+// completes the run with the same open call (I1, I5).
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 0)
@@ -126,7 +126,7 @@ func TestDeadLetter(t *testing.T) {
 		t.Fatalf("run = %+v", run)
 	}
 	if n := b.kills.Load(); n != 5 {
-		t.Errorf("%d workers died, want 5: a turn is taken five times", n)
+		t.Errorf("%d workers died, want 5: a turn has five attempts", n)
 	}
 	checkHistory(t, s, id)
 	c := cli{t, s.url}
@@ -142,7 +142,7 @@ func TestDeadLetter(t *testing.T) {
 	out := c.want(0, "turnpike dead replay 1", "dead", "show", "1")
 	for _, part := range []string{"poisoned: claimed 5 times without a commit", id, "after 5 attempts", "c1 bomb {}", "bomber"} {
 		if !strings.Contains(out, part) {
-			t.Errorf("dead show does not say %q:\n%s", part, out)
+			t.Errorf("dead show does not print %q:\n%s", part, out)
 		}
 	}
 
@@ -156,14 +156,14 @@ func TestDeadLetter(t *testing.T) {
 	}
 	checkHistory(t, s, id)
 	c.want(0, "replayed", "dead", "show", "1")
-	c.want(0, id, "dead", "replay", "1") // again: nothing happens
+	c.want(0, id, "dead", "replay", "1") // a second replay has no effect
 	c.want(1, "letter_not_found", "dead", "replay", "2")
 	if run := s.ended(id, "completed"); run.Version != 5 {
 		t.Errorf("version %d, want 5: submitted, poisoned, replayed, next_turn, completed", run.Version)
 	}
 }
 
-// Runs that kill their workers do not keep others from finishing (I2).
+// Runs that kill their workers do not keep other runs from completing (I2).
 func TestPoisonAmongHealthy(t *testing.T) {
 	t.Parallel()
 	const poison, healthy = 10, 60
@@ -202,7 +202,7 @@ func TestPoisonAmongHealthy(t *testing.T) {
 		out, code := c.run("dead", "ls", "--open")
 		for _, id := range bad {
 			if code != 0 || !strings.Contains(out, id) {
-				return fmt.Errorf("no letter of %s: %s", id, out)
+				return fmt.Errorf("no dead letter of %s: %s", id, out)
 			}
 		}
 		return nil
@@ -211,5 +211,5 @@ func TestPoisonAmongHealthy(t *testing.T) {
 	for _, id := range bad {
 		s.ended(id, "completed")
 	}
-	t.Logf("%d workers killed; a healthy turn was taken up to %d times", b.kills.Load(), most)
+	t.Logf("%d workers killed; a healthy turn had up to %d attempts", b.kills.Load(), most)
 }

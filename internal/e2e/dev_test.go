@@ -26,7 +26,7 @@ type cli struct {
 	url string
 }
 
-// run returns what a command printed and its exit code.
+// run returns the output and the exit code of a command.
 func (c cli) run(args ...string) (out string, code int) {
 	c.t.Helper()
 	dir, err := build()
@@ -57,8 +57,8 @@ func (c cli) want(code int, text string, args ...string) string {
 	return out
 }
 
-// soon is want for a command that looks for services: one that takes longer than half a second to answer, on a busy
-// machine, is not found.
+// soon is want for a command that discovers services. On a busy machine, a service may not answer within its
+// limit of half a second, so soon retries.
 func (c cli) soon(code int, texts []string, args ...string) {
 	c.t.Helper()
 	eventually(c.t, "turnpike "+strings.Join(args, " "), func() error {
@@ -72,7 +72,7 @@ func (c cli) soon(code int, texts []string, args ...string) {
 	})
 }
 
-// file writes a file of the test's and returns its path.
+// file writes a file for the test and returns its path.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -108,7 +108,7 @@ tools:
   - {name: ask_user, kind: human}
 `
 
-// The command line against `turnpike dev`, as a newcomer uses it.
+// The command line works against `turnpike dev`, as a new user would use it.
 func TestDev(t *testing.T) {
 	data := t.TempDir()
 	c, dev := startDev(t, data)
@@ -125,7 +125,7 @@ func TestDev(t *testing.T) {
 	c.want(1, "start `turnpike dev`", "--server", "http://127.0.0.1:1", "ps")
 	c.want(0, "gateway", "doctor", "--nats-url", natsURL(t, data))
 
-	// A run that waits is resumed from other processes.
+	// A waiting run is resumed from other processes.
 	out := c.want(6, "waiting_approval", "run", gated, "pay")
 	id := strings.Fields(out)[1]
 	c.want(0, "accepted", "approve", id)
@@ -143,7 +143,7 @@ func TestDev(t *testing.T) {
 		return nil
 	})
 
-	// kill -9 and a restart keep every run.
+	// Runs survive kill -9 and a restart.
 	stuck := strings.TrimSpace(c.want(0, "run_", "submit", slow, "hi"))
 	dev.kill()
 	c, _ = startDev(t, data)
@@ -159,8 +159,8 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// A tool that runs beside dev goes on when that was killed and is there again: its NATS is
-// where it was. Where another program listens meanwhile dev says so.
+// A tool next to dev keeps working after dev was killed and restarted, because its NATS uses the same port. If
+// another program has taken that port, dev says so.
 func TestDevKeepsItsPort(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -215,7 +215,7 @@ func TestDevKeepsItsPort(t *testing.T) {
 	}
 }
 
-// natsURL is where the embedded NATS of a data directory listens.
+// natsURL returns the address of the embedded NATS of a data directory.
 func natsURL(t *testing.T, data string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(data, "nats.url"))
@@ -225,7 +225,7 @@ func natsURL(t *testing.T, data string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Other services speak NATS only: they submit, hear of the end, and abort.
+// Other services use NATS only: they submit, receive the end, and abort.
 func TestNATSSurface(t *testing.T) {
 	data := t.TempDir()
 	c, _ := startDev(t, data)
@@ -287,7 +287,7 @@ func TestNATSSurface(t *testing.T) {
 	}
 }
 
-// K8: one variable makes every agent deterministic, native tool calls included.
+// One variable makes every agent deterministic, including native tool calls (K8).
 func TestMockResponses(t *testing.T) {
 	env := []string{`DEBUG_MOCK_RESPONSES=["{\"tool_calls\":[{\"name\":\"nobody\",\"arguments\":{}}]}","all done"]`}
 	c, _ := startDev(t, t.TempDir(), env...)
@@ -298,8 +298,7 @@ func TestMockResponses(t *testing.T) {
 	}
 }
 
-// K2, K8: strings that are JSON actions drive a two_phase agent; each run begins with
-// the first.
+// Responses that are JSON actions drive a two_phase agent, and each run starts with the first (K2, K8).
 func TestMockActions(t *testing.T) {
 	env := []string{`DEBUG_MOCK_RESPONSES=["{\"tool\": \"nobody\", \"arguments\": {}}","{}","all done"]`}
 	c, _ := startDev(t, t.TempDir(), env...)
@@ -315,6 +314,6 @@ func TestMockActions(t *testing.T) {
 func TestDemo(t *testing.T) {
 	out := cli{t, ""}.want(0, "0 repeated", "demo")
 	if !strings.Contains(out, "recovered") {
-		t.Errorf("nobody recovered:\n%s", out)
+		t.Errorf("the output has no recovery:\n%s", out)
 	}
 }

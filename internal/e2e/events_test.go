@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// I9: who watches a run's subject from before the run was submitted sees each of its
-// events, the first one too, in order, also after a signal woke it.
+// A subscriber to a run's subject from before its submission receives every event in order, including the
+// first, also after a signal woke the run (I9).
 func TestEventsOnTheBus(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 2, "TURNPIKE_EVENT_FEED=on")
@@ -41,7 +41,7 @@ func TestEventsOnTheBus(t *testing.T) {
 		}
 		seq := m.Header.Get("Turnpike-Seq")
 		if seq != "" && slices.Contains(seqs, seq) {
-			continue // a double
+			continue // a duplicate
 		}
 		if e.Type == "run.waiting" {
 			if _, err := s.client.Signal(t.Context(), run.ID, api.SignalRequest{ToolResults: []api.ToolResult{{CallID: "c1", Content: json.RawMessage(`"it"`)}}}); err != nil {

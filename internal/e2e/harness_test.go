@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// process is a child that may be killed and started again.
+// process is a child process that can be killed and restarted.
 type process struct {
 	t    *testing.T
 	name string
@@ -62,7 +62,7 @@ type process struct {
 	done chan struct{}
 }
 
-// log returns what the process has written so far, in all its lives.
+// log returns everything the process has written so far, over all restarts.
 func (p *process) log() string {
 	p.logs.Lock()
 	defer p.logs.Unlock()
@@ -117,7 +117,7 @@ func (p *process) kill() {
 // started is in the log of a worker that takes turns.
 const started = `"message":"worker started"`
 
-// logged returns how often a text is in the log.
+// logged returns the number of occurrences of a text in the log.
 func (p *process) logged(text string) int {
 	p.logs.Lock()
 	defer p.logs.Unlock()
@@ -135,8 +135,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// spawn starts a process that is killed at the test's end; its output is shown if
-// the test failed.
+// spawn starts a process that is killed when the test ends; its output is shown if the test failed.
 func spawn(t *testing.T, name string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, args: args, env: env}

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A message through one gateway interrupts a run that another gateway has taken, in each store, and is
-// refused in mode reject. Afterwards the run continues, forks and is deleted like any other.
+// A message through one gateway interrupts a run that another gateway accepted, on each store, and is refused
+// in mode reject. Afterwards the run can be continued, forked and deleted.
 func TestInterruptOnEachStore(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -47,7 +47,7 @@ func TestInterruptOnEachStore(t *testing.T) {
 			return api.SignalRequest{SignalID: text, Message: api.Text(text), Mode: mode}
 		}
 		is("running")
-		<-p.called // else the interrupt may come before the call, which then gets the first response again
+		<-p.called // otherwise the interrupt may precede the call, which then gets the first response again
 		refused("a message to a busy run", api.CodeRunBusy, say("two", api.ModeReject))
 		if _, err := p.other.Signal(ctx, run.ID, say("three", api.ModeInterrupt)); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestInterruptOnEachStore(t *testing.T) {
 		}
 		want := []string{"submitted", "interrupted", "waiting_approval", "interrupted", "completed", "user_message", "completed"}
 		if !slices.Equal(reasons, want) {
-			t.Errorf("the run moved by %v, want %v", reasons, want)
+			t.Errorf("the run's transitions are %v, want %v", reasons, want)
 		}
 		turn := 1
 		fork, err := p.one.Fork(ctx, run.ID, api.ForkRequest{Turn: &turn, Input: api.Text("again")})

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
 
-// After SIGHUP processes sign with the keys that their file has now. A file that is not valid changes
-// nothing, and is an error in the log.
+// After SIGHUP, processes sign with the current keys in their file. An invalid file changes nothing and is
+// logged as an error.
 func TestKeysOfTheBusAreReloaded(t *testing.T) {
 	t.Parallel()
 	const before, after = "0123456789abcdef-before", "0123456789abcdef-after"
@@ -28,7 +28,7 @@ func TestKeysOfTheBusAreReloaded(t *testing.T) {
 	write(before)
 	s := newDeployment(t, 1, "TURNPIKE_BUS_KEYS_FILE="+file)
 	all := append([]*process{s.gateway}, s.workers...)
-	// heard counts the heartbeats that a process with these keys believes.
+	// heard counts the heartbeats that a process with these keys accepts.
 	heard := func(keys string) (workers, gateways *atomic.Int64) {
 		t.Helper()
 		workers, gateways = &atomic.Int64{}, &atomic.Int64{}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The gateway has the deployment's lag by lane, before there is a worker to tell; workers
-// have none, so that a sum over them counts nothing twice.
+// The gateway exports the deployment's lag by lane, even without workers. Workers export none, so that a sum
+// over processes counts each turn once.
 func TestQueueLag(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 0)
@@ -25,7 +25,7 @@ func TestQueueLag(t *testing.T) {
 					err = errors.Join(err, fmt.Errorf("%q is missing", line))
 				}
 				if waits := !strings.Contains(body, fmt.Sprintf("turnpike_queue_oldest_seconds{lane=%q} 0\n", lane)); waits != (n > 0) {
-					err = errors.Join(err, fmt.Errorf("lane %s: somebody waits is %v", lane, waits))
+					err = errors.Join(err, fmt.Errorf("lane %s: a turn waits is %v", lane, waits))
 				}
 			}
 			return err
@@ -41,7 +41,7 @@ func TestQueueLag(t *testing.T) {
 			err = errors.New("the turns are missing")
 		}
 		if strings.Contains(body, "turnpike_queue_lag") {
-			t.Fatal("the worker has a lag")
+			t.Fatal("the worker exports a lag")
 		}
 		return err
 	})

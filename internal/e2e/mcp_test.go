@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// D5, D8: a run waits for what an MCP server asks a person; every worker that had to do
-// with it is killed meanwhile, and the next one goes on with the server's own state.
+// A run waits for an answer that an MCP server requests from a person. Each worker involved is killed in
+// between, and the next continues with the server's own state (D5, D8).
 func TestElicitationOutlivesWorkers(t *testing.T) {
 	t.Parallel()
 	server := filepath.Join(t.TempDir(), "server")

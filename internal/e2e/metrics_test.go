@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// exposed returns the names of the metrics that a process has.
+// exposed returns the names of the metrics that a process exports.
 func exposed(body string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(body) {
@@ -21,7 +21,7 @@ func exposed(body string) map[string]bool {
 	return names
 }
 
-// The reference has each metric of a gateway and of a worker, and they have what it promises.
+// The metrics reference lists every metric of a gateway and of a worker, and they export what it lists.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/reference/metrics.md")

@@ -21,11 +21,11 @@ tools:
   - {name: pick_file, kind: client, schema: {type: object}}
 `
 
-// What goes wrong in the first hour is answered with what to do, at the command line.
+// Typical first mistakes get an error with the remedy, on the command line.
 func TestFirstMistakes(t *testing.T) {
 	c, dev := startDev(t, t.TempDir(), "TURNPIKE_SLOT=5")
 	if log := dev.log(); !strings.Contains(log, "did you mean TURNPIKE_SLOTS?") {
-		t.Errorf("a misspelt variable: the log says\n%s", log)
+		t.Errorf("a misspelled variable: the log says\n%s", log)
 	}
 	for name, args := range map[string][]string{"flag": {"run", "--nope"}, "argument": {"show"}, "value": {"ps", "--limit", "many"}, "command": {"shwo"}} {
 		out, code := c.run(args...)
@@ -44,16 +44,16 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(1, bad+":5:5: tools[0].kind: ", "agents", "put", bad)
 	both := file(t, "both.yaml", "name: both\nmodel: {provider: scriptd, responses: [{text: hi}]}\nlimits: {max_turn: 3}\n")
 	if out := c.want(1, both+":3:10: limits.max_turn: ", "agents", "put", both); !strings.Contains(out, both+":2:9: model.provider: ") {
-		t.Errorf("the provider's mistake is not said: %s", out)
+		t.Errorf("the provider's error is not printed: %s", out)
 	}
 	if out := c.want(1, "turnpike agents put FILE", "run", "nobody", "hi"); strings.Contains(out, "PUT ") {
-		t.Errorf("the command line speaks of requests: %s", out)
+		t.Errorf("the command line prints details of HTTP requests: %s", out)
 	}
 	hello := file(t, "hello", "name: hello\nmodel: {provider: scripted, responses: [{text: hello there}]}\n")
 	c.want(0, "hello there", "run", hello, "hi")
 	c.want(1, "--from needs messages", "run", "hello", "--from", file(t, "big.txt", "plain text"))
 	if out := c.want(0, "", "run", "hello", "hi"); strings.Count(out, "hello there") != 1 {
-		t.Errorf("the output is not printed once:\n%s", out)
+		t.Errorf("the output is not printed exactly once:\n%s", out)
 	}
 
 	c.want(1, `did you mean "hello"?`, "run", "helo", "hi")
@@ -63,7 +63,7 @@ func TestFirstMistakes(t *testing.T) {
 	out := c.want(6, "waiting_client_tool", "run", file(t, "chooser.yaml", clientToolAgent), "choose")
 	id := strings.Fields(out)[1]
 	if !strings.Contains(out, "turnpike result "+id+" c1 ") {
-		t.Errorf("run does not say how to go on:\n%s", out)
+		t.Errorf("run does not print how to continue:\n%s", out)
 	}
 	c.want(80, `not a JSON object`, "approve", id, "c1", "--arguments", `{"a":`)
 	c.want(1, "c1 (pick_file, needs result)", "approve", id)
@@ -79,7 +79,7 @@ func TestFirstMistakes(t *testing.T) {
 	}
 }
 
-// Whoever watches a run reads that the gateway is unreachable, and that it is back.
+// A watcher of a run reads that the gateway is unreachable, and that it is back.
 func TestWatchTellsOfTheGateway(t *testing.T) {
 	data, addr := t.TempDir(), freeAddr(t)
 	dev := spawn(t, "turnpike", nil, "dev", "--data-dir", data, "--addr", addr)
@@ -107,7 +107,7 @@ func TestWatchTellsOfTheGateway(t *testing.T) {
 	}
 	reads("run " + id)
 	dev.kill()
-	// Its last words depend on when it died: "nothing listens at …", or it "closed the connection".
+	// The last message depends on the moment of the kill: "nothing listens at …" or "closed the connection".
 	reads("connection lost, retrying: ")
 	dev.start()
 	ready()
@@ -116,8 +116,8 @@ func TestWatchTellsOfTheGateway(t *testing.T) {
 	reads("cancelled")
 }
 
-// `turnpike init --lang go` writes a tool in Go that serves the agent. internal/verify/clients has the
-// other languages.
+// `turnpike init --lang go` writes a tool in Go that serves the agent. internal/verify/clients tests the other
+// languages.
 func TestInitGo(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	c, _ := startDev(t, data)
@@ -127,7 +127,7 @@ func TestInitGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The module that is tested is not published: a workspace has both.
+	// The module under test is not published: a workspace contains both.
 	for _, args := range [][]string{{"work", "init", ".", root}, {"build", "-o", "tool", "./tools"}} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=")
@@ -151,8 +151,8 @@ func TestInitGo(t *testing.T) {
 	}
 }
 
-// TestFirstSteps goes from an empty folder to an agent with a tool in Python, an agent that is
-// changed, and the end of `turnpike dev`.
+// TestFirstSteps starts in an empty folder, builds an agent with a Python tool, changes the agent, and stops
+// `turnpike dev`.
 func TestFirstSteps(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
 	c := cli{t, "http://" + addr}
@@ -209,7 +209,7 @@ func TestFirstSteps(t *testing.T) {
 	says(dev, "stopped. ")
 }
 
-// Whoever interrupts `run` reads that the run goes on, and sees the runs below it.
+// A user who interrupts `run` reads that the run continues, and sees its child runs.
 func TestRunIsFollowed(t *testing.T) {
 	c, _ := startDev(t, t.TempDir())
 	c.want(0, "version 1", "agents", "put", file(t, "below.yaml", "name: below\nmodel: {provider: scripted, responses: [{text: found}]}\n"))
@@ -218,7 +218,7 @@ model: {provider: scripted, responses: [{tool_calls: [{name: below, arguments: {
 tools: [{name: below, kind: agent, agent: below}]
 `)
 	if out := c.want(0, "done", "run", above, "hi"); !strings.Contains(out, "    └ below run_") || !strings.Contains(out, "      ■ completed") {
-		t.Errorf("run does not show the run below:\n%s", out)
+		t.Errorf("run does not show the child run:\n%s", out)
 	}
 	slow := file(t, "slow.yaml", "name: slow\nmodel: {provider: scripted, responses: [{text: never, delay: 1h}]}\n")
 	run := spawn(t, "turnpike", nil, "--server", c.url, "run", slow, "hi")

@@ -22,7 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// order is a model that notes whose calls it gets, one after the other.
+// order is a model that records the run of each call, in order.
 type order struct {
 	model.Provider
 
@@ -37,7 +37,7 @@ func (o *order) Generate(ctx context.Context, r model.Request, onDelta func(mode
 	return o.Provider.Generate(ctx, r, onDelta)
 }
 
-// before returns how many calls of other runs came before the last one of a run.
+// before returns the number of calls of other runs before the last call of a run.
 func (o *order) before(id state.RunID) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,9 +60,8 @@ func tenant(t *testing.T, store state.Store, b bus.Bus, name string) *api.Client
 	return api.New(server.URL)
 }
 
-// A thousand long runs of one tenant are queued in one lane, and one worker has one
-// slot: a run of another tenant that comes after them all does not wait for them, and
-// neither do they stand still.
+// A tenant has a thousand long runs queued in one lane, and the only worker has one slot. A later run of
+// another tenant overtakes them, and they still make progress.
 func TestNoisyTenantIsOvertaken(t *testing.T) {
 	t.Parallel()
 	const queued, most = state.MaxBatch, 30

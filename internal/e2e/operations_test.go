@@ -21,7 +21,7 @@ import (
 
 const plainAgent = "name: plain\ninstructions: You answer.\nmodel: {provider: scripted, responses: [{text: done}]}\n"
 
-// define puts the agent that tests of operations run.
+// definePlain stores the agent that the tests of operations run.
 func (s *deployment) definePlain() {
 	s.t.Helper()
 	if _, err := s.client.PutAgent(s.t.Context(), "plain", []byte(plainAgent)); err != nil {
@@ -38,7 +38,7 @@ func (s *deployment) submitPlain(priority string) string {
 	return run.ID
 }
 
-// get returns the status and the body of an answer.
+// get returns the status and body of a response.
 func get(t *testing.T, url string) (int, string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -54,7 +54,7 @@ func get(t *testing.T, url string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// saysReady waits until /readyz answers as it should.
+// saysReady waits until /readyz answers as expected.
 func (s *deployment) saysReady(code int, status, bus, store string) {
 	s.t.Helper()
 	eventually(s.t, "readyz", func() error {
@@ -73,7 +73,7 @@ func (s *deployment) saysReady(code int, status, bus, store string) {
 	})
 }
 
-// proxied starts a NATS server and a proxy of it, which can be made silent.
+// proxied starts a NATS server and a proxy for it that can be silenced.
 func proxied(t *testing.T) *rig.Proxy {
 	t.Helper()
 	p, err := rig.NewProxy(strings.TrimPrefix(testbed.NATSServer(t).URL(), "nats://"))
@@ -89,8 +89,8 @@ func proxied(t *testing.T) *rig.Proxy {
 
 const silent = "does not answer"
 
-// With Redis as the store a gateway without NATS is degraded: it takes runs, and they are
-// finished when NATS is back. It says of each system what is so, whichever is silent.
+// With Redis as the store, a gateway without NATS is degraded: it accepts runs, and they complete when NATS is
+// back. Its readiness names each unreachable system.
 func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	t.Parallel()
 	toNATS, redis := proxied(t), testbed.RedisProcess(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
@@ -106,15 +106,15 @@ func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	s.saysReady(http.StatusOK, "ok", "ok", "ok")
 	spawn(t, "worker", s.env)
 	if done, err := s.client.Wait(t.Context(), run); err != nil || done.Status != "completed" {
-		t.Errorf("the run that came without NATS: %+v, %v", done, err)
+		t.Errorf("the run that was submitted without NATS: %+v, %v", done, err)
 	}
 	redis.Kill()
 	s.saysReady(http.StatusServiceUnavailable, "unavailable", "ok", silent)
 }
 
-// outages returns how many outages of the bus the log of a gateway has in which a stream took no writes, and how
-// many of them have ended. Each must have one line when it begins, and one when it ends. A bus that does not answer
-// in time, as on a busy machine, interrupts an outage, or is one of its own that does not count.
+// outages returns the number of outages in a gateway's log in which a stream rejected writes, and the number of
+// those that have ended. Each must have one line at its start and one at its end. On a busy machine, a bus that
+// does not answer in time interrupts an outage, or is a separate outage that does not count.
 func outages(log string) (began, ended int, err error) {
 	full, silenced := false, false // a stream was full since the bus was ready; the bus was silent after that
 	for line := range strings.Lines(log) {
@@ -124,7 +124,7 @@ func outages(log string) (began, ended int, err error) {
 			silenced = true
 		case strings.Contains(line, `"message":"dependency takes no writes"`):
 			if full && !silenced {
-				err = errors.Join(err, fmt.Errorf("an outage has one line more: %s", line))
+				err = errors.Join(err, fmt.Errorf("an outage has an extra line: %s", line))
 			}
 			if !full {
 				began++
@@ -143,8 +143,8 @@ func outages(log string) (began, ended int, err error) {
 	return began, ended, err
 }
 
-// A gateway is degraded while any stream takes no writes to which turns or submissions go, although the
-// others do. Its log has one line when that begins, however often it is probed, and one when it ends.
+// A gateway is degraded while any stream for turns or submissions rejects writes, although the others accept
+// them. Its log has one line at the start and one at the end, however often it is probed.
 func TestReadinessLooksAtEachStream(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 0, "TURNPIKE_TURN_STREAMS=3")
@@ -187,7 +187,7 @@ func TestReadinessLooksAtEachStream(t *testing.T) {
 	}
 }
 
-// With JetStream as the store there is nothing without NATS.
+// With JetStream as the store, a gateway without NATS is not ready.
 func TestReadinessOnJetStreamAlone(t *testing.T) {
 	t.Parallel()
 	toNATS := proxied(t)
@@ -196,8 +196,8 @@ func TestReadinessOnJetStreamAlone(t *testing.T) {
 	s.saysReady(http.StatusServiceUnavailable, "unavailable", silent, silent)
 }
 
-// After SIGTERM a gateway says that it is not ready while it still serves; then streams and
-// requests that wait end as they should, and the process with 0.
+// After SIGTERM a gateway reports that it is not ready while it still serves. Then streams and waiting requests
+// end properly, and the process exits with 0.
 func TestGatewayDrains(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 0, "TURNPIKE_DRAIN=6s")
@@ -238,20 +238,20 @@ func TestGatewayDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.saysReady(http.StatusServiceUnavailable, "draining", "ok", "ok")
-	s.submitPlain("") // whoever has not heard of it yet is served
+	s.submitPlain("") // clients that have not noticed yet are served
 	select {
 	case err := <-waited:
-		t.Errorf("the request that waits ended before the drain had: %v", err)
+		t.Errorf("the waiting request ended before the drain did: %v", err)
 	default:
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil {
 		t.Errorf("the event stream broke off: %v", err)
 	}
 	if err := <-waited; err != nil {
-		t.Errorf("the request that waits: %v", err)
+		t.Errorf("the waiting request: %v", err)
 	}
 	<-s.gateway.done
 	if code := s.gateway.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("the gateway has ended with %d", code)
+		t.Errorf("the gateway exited with %d", code)
 	}
 }

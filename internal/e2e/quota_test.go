@@ -26,7 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// meter is a model server that notes when it was asked.
+// meter is a model server that records the time of each call.
 type meter struct {
 	*httptest.Server
 
@@ -57,9 +57,9 @@ func (m *meter) times() []time.Time {
 	return slices.Clone(m.calls)
 }
 
-// within checks that the server was never asked more often since the beginning than
-// a quota lets in: a twentieth of it at once, and then the rest of the minute's at
-// an even pace. How late a call arrives after it was let in makes it only fewer.
+// within checks that the server never received more calls since the start than the quota admits: a twentieth at
+// once, and the rest at an even pace over the minute. A call that arrives later than admitted only lowers the
+// count.
 func (m *meter) within(t *testing.T, began time.Time, perMinute int) {
 	t.Helper()
 	times := m.times()
@@ -72,8 +72,8 @@ func (m *meter) within(t *testing.T, began time.Time, perMinute int) {
 	}
 }
 
-// A17, I6: the runs of fifty workers keep one quota together, as the server sees it,
-// and all of them end.
+// The runs of fifty workers together stay within one quota, as measured by the server, and all of them end
+// (A17, I6).
 func TestSharedRateLimit(t *testing.T) {
 	t.Parallel()
 	const workers, runs, perMinute = 50, 80, 600
@@ -167,8 +167,8 @@ func TestSharedRateLimit(t *testing.T) {
 	}
 }
 
-// A17, I2: the limits come from a file, a worker is killed while runs wait for their
-// quota, and every run ends all the same, within the quota.
+// The limits come from a file. A worker is killed while runs wait for their quota, and every run still ends,
+// within the quota (A17, I2).
 func TestRateLimitSurvivesKill(t *testing.T) {
 	t.Parallel()
 	const runs, perMinute = 80, 600

@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A message through one gateway withdraws the turn of a run that waits for an approval, in each store. It
-// is refused once a tool of the turn has run, and the run then continues as if it had not been sent.
+// A message through one gateway withdraws the turn of a run that waits for an approval, on each store. Once a
+// tool of the turn has run it is refused, and the run continues as if it had not been sent.
 func TestRollbackOnEachStore(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -57,7 +57,7 @@ func TestRollbackOnEachStore(t *testing.T) {
 			roles = append(roles, string(m.Role))
 		}
 		if got := fmt.Sprint(roles); got != "[user user assistant]" {
-			t.Errorf("the model reads %s, want the withdrawn turn to be gone", got)
+			t.Errorf("the model reads %s, want it without the withdrawn turn", got)
 		}
 		call := second.Waiting.Calls[0]
 		approval := api.SignalRequest{Approvals: []api.Approval{{CallID: call.ID, Decision: "approve", Hash: call.Hash}}}

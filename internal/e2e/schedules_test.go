@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Each instant of each schedule starts one run, and so does each request for one, while one of two
-// gateways after the other is killed and started again.
+// Each instant of each schedule starts one run, and so does each request for one, while two gateways are killed
+// and restarted in turn.
 func TestSchedulesSurviveKills(t *testing.T) {
 	t.Parallel()
 	const rounds, requests = 5, 8
@@ -23,7 +23,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	gateways := []*process{s.gateway, spawn(t, "gateway", append(s.env, "TURNPIKE_ADDR="+other))}
 	clients := []*api.Client{s.client, api.New("http://" + other)}
 	f := newFirings(t, s)
-	requested := map[string]string{} // the schedule of a run that was requested
+	requested := map[string]string{} // run id: schedule, for requested runs
 	for n := range rounds {
 		for _, c := range clients {
 			eventually(t, "both gateways are ready", func() error { return c.Ready(t.Context()) })
@@ -49,7 +49,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 			}()
 		}
 		gateways[n%2].kill()
-		f.due() // as when the leases of the dead gateway end, in the worst moment for the other one
+		f.due() // as when the leases of the dead gateway end, at the worst moment for the other one
 		gateways[n%2].start()
 		for i, early := range answers {
 			var run api.Run
@@ -80,12 +80,12 @@ func TestSchedulesSurviveKills(t *testing.T) {
 		fired[name+at] = true
 	}
 	if len(requested) > 0 || len(fired) != rounds*len(f.names) {
-		t.Errorf("%d instants started runs, want %d; of the runs requested these are missing: %v", len(fired), rounds*len(f.names), requested)
+		t.Errorf("%d instants started runs, want %d; missing requested runs: %v", len(fired), rounds*len(f.names), requested)
 	}
 }
 
-// firings are schedules that a test makes due, in the store of a deployment: those that users make are
-// due a minute apart.
+// firings are schedules that a test makes due directly in the store: real schedules are due at least a minute
+// apart.
 type firings struct {
 	*testing.T
 
@@ -121,7 +121,7 @@ func (f *firings) rewind(minutes int) {
 	at := f.began.Add(time.Duration(minutes) * time.Minute)
 	for _, name := range f.names {
 		err := state.ErrChanged
-		for errors.Is(err, state.ErrChanged) { // by a gateway that lost its claim, and is slow to learn of it
+		for errors.Is(err, state.ErrChanged) { // by a gateway that lost its claim and notices it late
 			err = f.change(name, at)
 		}
 		if err != nil {
@@ -155,7 +155,7 @@ func timerOf(name string) state.TimerID {
 	return state.TimerID{Tenant: "default", Kind: "schedule", Name: name}
 }
 
-// due ends all leases and has gateways look at all schedules.
+// due ends all leases and makes gateways check all schedules.
 func (f *firings) due() {
 	f.Helper()
 	for _, name := range f.names {
@@ -165,7 +165,7 @@ func (f *firings) due() {
 	}
 }
 
-// settled returns nil once gateways have looked at all schedules.
+// settled returns nil once gateways have checked all schedules.
 func (f *firings) settled() error {
 	for _, name := range f.names {
 		at, err := f.store.Timer(f.Context(), timerOf(name))

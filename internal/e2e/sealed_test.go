@@ -27,17 +27,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// A12: what a model thought is in the checkpoint as it came, goes back to the same
-// family, byte for byte, and to nobody else.
+// A model's thinking is stored in the checkpoint unchanged, goes back to the same model family byte for byte,
+// and to no other (A12).
 func TestSealedThinking(t *testing.T) {
 	t.Parallel()
 	const thought = "The tool <knows> & tells."
-	const foreign = `"thoughtSignature":"c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="` // Google's for calls of other models
+	const foreign = `"thoughtSignature":"c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="` // Google's value for calls of other models
 	for name, test := range map[string]struct {
 		model    string // of the agent, without its address
 		fails    string // pattern of a model that fails in the second turn
-		path     string // that the second turn's answer comes from
-		kept     string // in the request that it answers
+		path     string // the path that answers the second turn
+		kept     string // expected in the request of the second turn
 		withheld string
 	}{
 		"responses": {`"provider":"openai","api":"responses","name":"gpt-5.1"`, "", "/v1/responses", `"encrypted_content":`, ""},
@@ -134,7 +134,7 @@ func TestSealedThinking(t *testing.T) {
 			defer mu.Unlock()
 			answered := asked[len(asked)-1]
 			if !json.Valid([]byte(answered[1])) || answered[0] != test.path || !strings.Contains(answered[1], test.kept) {
-				t.Errorf("asked %s for %s, want %s with %s", answered[0], answered[1], test.path, test.kept)
+				t.Errorf("requested %s with %s, want %s with %s", answered[0], answered[1], test.path, test.kept)
 			}
 			if test.withheld != "" && strings.Contains(answered[1], test.withheld) {
 				t.Errorf("%s is in %s", test.withheld, answered[1])

@@ -61,7 +61,7 @@ func dumpRedis(t *testing.T, options *redis.Options) string {
 	return all.String()
 }
 
-// dumpStreams returns every message that a stream still has.
+// dumpStreams returns every message in the streams.
 func dumpStreams(t *testing.T, conn *nats.Conn) string {
 	t.Helper()
 	ctx := t.Context()

@@ -28,8 +28,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// echo answers with everything that came: headers, query and body, plainly, in JSON
-// and in base64. The path says with which status.
+// echo returns everything it received: headers, query and body, in plain text, in JSON and in base64. The path
+// gives the status.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var all strings.Builder
@@ -64,7 +64,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, said)
 }
 
-// raw answers as no proper server does.
+// raw writes a malformed response.
 func raw(w http.ResponseWriter, answer string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -74,8 +74,8 @@ func raw(w http.ResponseWriter, answer string) {
 	_ = conn.Close()
 }
 
-// betray is a model server that says what key it got wherever a model may say
-// something, in pieces, and ends in the middle if so asked.
+// betray is a model server that leaks the received key in every field of a response, in pieces, and breaks off
+// if asked to.
 func betray(w http.ResponseWriter, r *http.Request, key string) {
 	send := func(event string, format string, values ...any) {
 		for i, v := range values {
@@ -148,7 +148,7 @@ func betray(w http.ResponseWriter, r *http.Request, key string) {
 	send("", "[DONE]")
 }
 
-// refuse is a model server that takes no key and tells everybody which one it got.
+// refuse is a model server that rejects every key and repeats it in the error.
 func refuse(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key") + r.Header.Get("X-Goog-Api-Key")
 	w.Header().Set("X-Request-Id", key)
@@ -180,12 +180,10 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// parrotMode makes the test's own program an MCP server that repeats the secret in this
-// variable.
+// parrotMode makes the test binary an MCP server that repeats the secret in this variable.
 const parrotMode = "E2E_PARROT"
 
-// mcpParrots returns the definitions of MCP servers that repeat their secrets, as a
-// program and over HTTP.
+// mcpParrots returns definitions of MCP servers that repeat their secrets, as a program and over HTTP.
 func mcpParrots(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -199,8 +197,7 @@ func mcpParrots(t *testing.T) string {
 		{"kind": "mcp", "name": "web", "url": %q, "headers": {"X-Key": "secret://MCP_HEADER"}, "idempotent": true}`, self, parrotMode, h.URL)
 }
 
-// natsParrot serves a tool that answers with all that it was sent, and fails with it
-// where the arguments ask for that.
+// natsParrot serves a tool that returns everything it received, as an error if the arguments ask for one.
 func natsParrot(t *testing.T, nc *nats.Conn, prefix string) {
 	t.Helper()
 	sub, err := nc.Subscribe(toolkit.Subject(prefix, "echo_nats"), func(m *nats.Msg) {
@@ -218,8 +215,8 @@ func natsParrot(t *testing.T, nc *nats.Conn, prefix string) {
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
-// hookParrot objects to nothing, and notes what it hears where it may. heard returns what
-// it was told at a point.
+// hookParrot allows everything and returns what it received as a note where it can. heard returns what it
+// received at a point.
 func hookParrot(t *testing.T, nc *nats.Conn, subject string) (heard func(point string) string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -245,7 +242,7 @@ func hookParrot(t *testing.T, nc *nats.Conn, subject string) (heard func(point s
 	}
 }
 
-// parrot is a remote agent that answers with the token that it was called with.
+// parrot is a remote agent that answers with the token of the call.
 type parrot struct{ token func() string }
 
 func (p parrot) Execute(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
@@ -258,7 +255,7 @@ func (parrot) Cancel(context.Context, *a2asrv.ExecutorContext) iter.Seq2[a2a.Eve
 	return func(func(a2a.Event, error) bool) {}
 }
 
-// servers starts everything that gets to see a secret.
+// servers starts every server that receives a secret.
 func servers(t *testing.T) (echoes, models, allowed, agents *httptest.Server) {
 	t.Helper()
 	mock, err := mockmodel.New(mockmodel.Config{

@@ -53,11 +53,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// core is in every canary. No escaping changes it, so whatever holds a canary in
-// any form but base64 holds it.
+// core is in every canary. No escaping changes it, so text that contains a canary in any form but base64
+// contains core.
 const core = "c4n4ryQ7x9Zk2vTb"
 
-// canaries are the secrets, with what URLs, JSON and HTML escape.
+// canaries are the secrets, with characters that URLs, JSON and HTML escape.
 var canaries = map[string]string{
 	"MODEL_KEY":   core + `+mo/d&"el%<k>=`,
 	"HEADER_KEY":  core + `+he/a&"der%<k>=`,
@@ -68,14 +68,13 @@ var canaries = map[string]string{
 	"ALLOWED_KEY": core + "-allowed",
 }
 
-// What the processes themselves get in with.
+// The credentials of the processes themselves.
 const (
 	natsPassword  = core + `+na/s&"%<k>=`
 	redisPassword = core + "-redis"
 )
 
-// leak returns where a canary stands in a text, plainly or in base64, and -1 where
-// none does.
+// leak returns the position of a canary in a text, plain or in base64, or -1.
 func leak(text string) int {
 	for lead := range 3 {
 		b := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", lead) + core))
@@ -86,7 +85,7 @@ func leak(text string) int {
 	return strings.Index(text, core)
 }
 
-// synced is a buffer for many writers.
+// synced is a buffer for concurrent writers.
 type synced struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -104,8 +103,8 @@ func (s *synced) String() string {
 	return s.b.String()
 }
 
-// Secrets are resolved at the moment of a call and stay there: whoever echoes one
-// does not get it into state, events, logs, traces, metrics or answers.
+// Secrets are resolved at the moment of a call: a server that echoes one does not get it into state, events,
+// logs, traces, metrics or responses.
 func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	echoes, models, allowed, agents := servers(t)
@@ -115,7 +114,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found := map[string]string{} // what is searched, by where it was
+	found := map[string]string{} // the searched text, by its location
 	var logs, wire, monitored synced
 
 	redisURL := strings.Replace(testbed.RedisProcess(t, "--requirepass", redisPassword).URL, "//", "//:"+redisPassword+"@", 1)
@@ -187,7 +186,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 
 	parrots := mcpParrots(t)
 
-	// Agents that use every secret where servers repeat it.
+	// These agents use every secret where a server repeats it.
 	tool := func(name, path string) string {
 		return fmt.Sprintf(`{"name": %q, "kind": "http", "url": "%s/%s?k=secret://QUERY_KEY", "idempotent": true,
 			"query": {"key": "secret://QUERY_KEY"}, "headers": {"Authorization": "Bearer secret://HEADER_KEY", "X-Key": "secret://HEADER_KEY"}}`, name, echoes.URL, path)
@@ -215,15 +214,15 @@ func TestSecretsAreRedacted(t *testing.T) {
 		for _, way := range []string{"json", "page", "stream", "said", "cut", "elsewhere", "status", "garbage"} {
 			definitions[provider+"-"+way] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY",
 				"fallback": [{"provider": "scripted", "responses": [{"text": "instead"}]}]}}`, provider, models.URL, way)
-			limits := `{"deadline": "5s"}` // the worker calls most of these models again and again
+			limits := `{"deadline": "5s"}` // the worker calls most of these models repeatedly
 			if way == "json" {
-				limits = "{}" // this one has refused the key for good
+				limits = "{}" // this one rejects the key for good
 			}
 			definitions[provider+"-"+way+"-alone"] = fmt.Sprintf(`{"model": {"provider": %q, "name": "m", "base_url": "%s/%s", "api_key": "secret://MODEL_KEY"}, "loop": {"type": "react", "max_turns": 2}, "limits": %s, "hooks": %s}`,
 				provider, models.URL, way, limits, hooks)
 		}
 	}
-	// What asks makes its run wait, so each tool has an agent of its own.
+	// A server with a question makes its run wait, so each tool has its own agent.
 	for _, server := range []string{"io", "web"} {
 		for _, name := range testbed.ParrotTools() {
 			if server == "io" || name != "crashes" {
@@ -260,7 +259,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// The events first: they end when the run has.
+		// The events come first: they end with the run.
 		for _, path := range []string{"/events", "", "/messages?view=full", "/messages", "/turns"} {
 			found[name+path] = fetch(t, base+"/v1/runs/"+id+path)
 		}

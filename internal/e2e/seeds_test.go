@@ -24,19 +24,18 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the scenarios came to")
 
-// scenario is one behaviour, from outside: agents, a submission, and what is sent
-// to the run each time that it waits.
+// scenario is one behavior, seen from outside: agents, a submission, and a signal for each time that the run
+// waits.
 type scenario struct {
-	Rows    string              `json:"rows"` // of the list of behaviours
+	Rows    string              `json:"rows"` // in the list of behaviors
 	Agents  []json.RawMessage   `json:"agents"`
 	Run     api.SubmitRequest   `json:"run"`
 	Signals []api.SignalRequest `json:"signals"`
-	Cancel  string              `json:"cancel"` // in the place of a signal, after the others
+	Cancel  string              `json:"cancel"` // instead of a signal, after the others
 }
 
-// Every behaviour of testdata/seeds goes through a gateway, NATS, Redis and two
-// worker processes. What it came to stands beside it and is reviewed as a diff;
-// -update writes it anew.
+// Every behavior in testdata/seeds runs through a gateway, NATS, Redis and two worker processes. The expected
+// result is stored next to it and reviewed as a diff; -update rewrites it.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/seeds/*.yaml")
@@ -76,7 +75,7 @@ func TestSeeds(t *testing.T) {
 	})
 }
 
-// text makes a handler of a function that answers with a text.
+// text makes a handler from a function that returns text.
 func text(f func(ctx context.Context, c toolkit.Call) (string, error)) func(context.Context, toolkit.Call) (toolkit.Result, error) {
 	return func(ctx context.Context, c toolkit.Call) (toolkit.Result, error) {
 		content, err := f(ctx, c)
@@ -84,7 +83,7 @@ func text(f func(ctx context.Context, c toolkit.Call) (string, error)) func(cont
 	}
 }
 
-// serveSeedTools starts the tools that scenarios call, as NATS services.
+// serveSeedTools starts the tools of the scenarios as NATS services.
 func serveSeedTools(s *deployment) {
 	s.t.Helper()
 	for name, handler := range map[string]func(context.Context, toolkit.Call) (string, error){
@@ -106,7 +105,7 @@ func serveSeedTools(s *deployment) {
 	s.t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
-// shown gives approvals with the hash "shown" the hash of the call that waits.
+// shown replaces the hash "shown" in approvals with the hash of the waiting call.
 func shown(ctx context.Context, t *testing.T, s *deployment, id string, sig api.SignalRequest) api.SignalRequest {
 	t.Helper()
 	for i, a := range sig.Approvals {
@@ -169,13 +168,13 @@ func (sc scenario) play(t *testing.T, s *deployment) string {
 				t.Fatal(err)
 			}
 		default:
-			t.Fatalf("the run waits (%s), and the scenario has nothing to say", e.Reason)
+			t.Fatalf("the run waits (%s), and the scenario has no signal left", e.Reason)
 		}
 	}
 	return describe(t, ctx, s, run.ID, types)
 }
 
-// describe writes down what a run came to, without ids and times.
+// describe writes the result of a run, without ids and times.
 func describe(t *testing.T, ctx context.Context, s *deployment, id string, types []string) string {
 	t.Helper()
 	run, err := s.client.Get(ctx, id)

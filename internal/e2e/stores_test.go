@@ -59,7 +59,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, p pair)) {
 	}
 }
 
-// noticed is a provider that says when a call has begun.
+// noticed is a provider that reports the start of each call.
 type noticed struct {
 	model.Provider
 
@@ -142,8 +142,8 @@ func (p pair) ended(t *testing.T, agent, input string) api.Run {
 	return run
 }
 
-// Who follows the runs of a tenant at one gateway hears which of them another gateway deletes,
-// also of those that were there before, and hears it once.
+// A client that follows a tenant's runs at one gateway receives each deletion made at another gateway once,
+// including runs older than the client.
 func TestDeletedRunsAreTold(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -186,7 +186,7 @@ func TestDeletedRunsAreTold(t *testing.T) {
 	})
 }
 
-// A text is found in the input and the answer of runs at any gateway, page by page.
+// Text in the input and output of runs is found at any gateway, page by page.
 func TestTextIsFound(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -222,13 +222,13 @@ func TestTextIsFound(t *testing.T) {
 				q.Set("cursor", *page.NextCursor)
 			}
 			if !slices.Equal(found, ids) {
-				t.Errorf("%q is in %v, want %v", text, found, ids)
+				t.Errorf("%q was found in %v, want %v", text, found, ids)
 			}
 		}
 	})
 }
 
-// The batches of a tenant are listed by any gateway, the newest first, page by page.
+// Any gateway lists a tenant's batches, newest first, page by page.
 func TestBatchesAreListed(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -277,8 +277,8 @@ func TestBatchesAreListed(t *testing.T) {
 	})
 }
 
-// A fork changes what it names in each store. Asked again of another gateway under the same
-// key, since the first died before it could answer, it is the same run.
+// A fork changes what it names, on each store. If the first gateway dies before it answers, a retry at another
+// gateway under the same key returns the same run.
 func TestForkIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, p pair) {
@@ -303,7 +303,7 @@ func TestForkIsMadeOnce(t *testing.T) {
 		}
 		instructions = "Be rude."
 		if again, err := p.other.ForkWithKey(t.Context(), source.ID, req, "key"); err == nil {
-			t.Errorf("another fork under the same key is %s", again.ID)
+			t.Errorf("a second fork under the same key is %s", again.ID)
 		}
 		if run, err := p.other.Wait(t.Context(), first.ID); err != nil || run.Status != "completed" {
 			t.Fatalf("%+v, %v", run, err)
@@ -318,7 +318,7 @@ func TestForkIsMadeOnce(t *testing.T) {
 			}
 		}
 		if want := []string{"Be kind.", "two", "three", "hi"}; !slices.Equal(said, want) {
-			t.Errorf("the fork says %q, want %q", said, want)
+			t.Errorf("the fork has the detail %q, want %q", said, want)
 		}
 	})
 }

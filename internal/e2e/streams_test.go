@@ -15,9 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Real processes, of which one after the other is started anew with another
-// TURNPIKE_TURN_STREAMS, while runs flow through all of them. The others follow without a
-// restart, doctor says so, and every run ends.
+// Processes are restarted one by one with another TURNPIKE_TURN_STREAMS while runs pass through all of them.
+// The others follow without a restart, doctor reports it, and every run ends.
 func TestTurnStreamsOnALiveDeployment(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 2)
@@ -73,7 +72,7 @@ func TestTurnStreamsOnALiveDeployment(t *testing.T) {
 	}
 	for i, n := range []int{4, 2, 1} {
 		w := s.workers[i%2]
-		_ = w.cmd.Process.Signal(syscall.SIGTERM) // its turns end, and it takes its leave
+		_ = w.cmd.Process.Signal(syscall.SIGTERM) // its turns end, and it leaves
 		<-w.done
 		w.env = slices.Concat(s.env, []string{fmt.Sprintf("TURNPIKE_TURN_STREAMS=%d", n)})
 		w.start()

@@ -73,9 +73,8 @@ func readRecordings(t *testing.T, path string) []recording {
 	return all
 }
 
-// The main job on real input: recorded conversations run through gateway, NATS,
-// Redis and three workers, which are killed all the time; each transcript comes
-// out as it was recorded (I1, I2, I3, I5).
+// Recorded conversations run through a gateway, NATS, Redis and three workers that are killed continuously.
+// Each transcript equals its recording (I1, I2, I3, I5).
 func TestRecordedConversations(t *testing.T) {
 	path := filepath.Join(dataDir(t), "tau-airline", "trajectories.jsonl")
 	recordings := readRecordings(t, path)
@@ -113,8 +112,7 @@ func TestRecordedConversations(t *testing.T) {
 	t.Logf("%d conversations, %d turns, %d workers killed, %s", len(recordings), turns.Load(), killed(), time.Since(began).Round(time.Millisecond))
 }
 
-// playing knows which run plays which recording: call ids are unique within one
-// only.
+// playing maps runs to their recordings: call ids are unique only within a recording.
 type playing struct {
 	mu    sync.Mutex
 	runs  map[string]recording
@@ -129,8 +127,7 @@ func (p *playing) add(run string, r recording) {
 	p.added = make(chan struct{})
 }
 
-// of returns the recording of a run, waiting for a submission that is not noted
-// yet.
+// of returns the recording of a run. It waits for a submission that is not recorded yet.
 func (p *playing) of(ctx context.Context, run string) (recording, error) {
 	for {
 		p.mu.Lock()
@@ -148,8 +145,8 @@ func (p *playing) of(ctx context.Context, run string) (recording, error) {
 	}
 }
 
-// recorded returns the result of a call. Ids come back within a conversation, so
-// name and arguments must fit too.
+// recorded returns the result of a call. Ids repeat within a conversation, so name and arguments must match as
+// well.
 func (r recording) recorded(call, name, arguments string) (string, error) {
 	for i, m := range r.Messages {
 		for _, c := range m.ToolCalls {
@@ -161,8 +158,8 @@ func (r recording) recorded(call, name, arguments string) (string, error) {
 	return "", fmt.Errorf("no call %s with arguments %s is recorded", call, arguments)
 }
 
-// serveRecordedTools answers every recorded call with its recorded result, as a
-// NATS micro service, and returns the tools' names.
+// serveRecordedTools answers every recorded call with its recorded result, as a NATS micro service, and returns
+// the tools' names.
 func serveRecordedTools(t *testing.T, s *deployment, recordings []recording, runs *playing) []string {
 	t.Helper()
 	seen := map[string]bool{}
@@ -206,9 +203,9 @@ func sameJSON(a, b string) bool {
 	return string(xs) == string(ys)
 }
 
-// killAtRandom kills one worker after another with SIGKILL and starts it again, until the test ends. The next
-// is killed only when that one works again: on a busy machine, where a worker takes longer to start, a turn
-// would lose five in a row, and its run would end poisoned.
+// killAtRandom kills one worker after another with SIGKILL and restarts it, until the test ends. It waits until
+// the worker is running again: on a busy machine, where a start takes longer, a turn would otherwise lose five
+// workers in a row, and its run would end poisoned.
 func killAtRandom(t *testing.T, s *deployment, every time.Duration) (killed func() int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -267,7 +264,7 @@ func replay(ctx context.Context, s *deployment, r recording, mock string, names 
 	if _, err := s.client.PutAgent(ctx, agentName, def); err != nil {
 		return 0, fmt.Errorf("put agent: %w", err)
 	}
-	var said []string // what the user says, in order
+	var said []string // the user's messages, in order
 	asked := 0        // model turns
 	for _, m := range r.Messages {
 		switch m.Role {
@@ -298,7 +295,7 @@ func replay(ctx context.Context, s *deployment, r recording, mock string, names 
 			continue
 		}
 		if next >= len(said) {
-			return 0, errors.New("waits for a user who has nothing more to say")
+			return 0, errors.New("the run waits for a user who has no more messages")
 		}
 		if _, err := s.client.Signal(ctx, run.ID, api.SignalRequest{SignalID: fmt.Sprintf("said-%d", next), Answer: &said[next]}); err != nil {
 			return 0, fmt.Errorf("answer %d: %w", next, err)
@@ -355,7 +352,7 @@ func same(want recordedEntry, got api.Message) error {
 			}
 			call++
 		default:
-			return fmt.Errorf("a part of type %s", p.Type)
+			return fmt.Errorf("unexpected part of type %s", p.Type)
 		}
 	}
 	if call != len(want.ToolCalls) {

@@ -19,8 +19,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A gateway and a worker with a certificate of a company's own authority: everything that they
-// serve is TLS, and a new certificate needs no restart and ends no stream.
+// A gateway and a worker use a certificate of a private authority: all their endpoints use TLS, and a new
+// certificate needs no restart and ends no stream.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca := testbed.NewAuthority(t)
@@ -55,7 +55,7 @@ func TestTLS(t *testing.T) {
 		status      int
 		header      http.Header
 		body        string
-		certificate string // the name in it
+		certificate string // its name
 	}
 	ask := func(url string) (answer, error) {
 		fresh := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
@@ -123,7 +123,7 @@ func TestTLS(t *testing.T) {
 		t.Fatalf("turnpike run: %v\n%s", err, out)
 	}
 
-	// A stream that is open while the certificate is replaced.
+	// A stream is open while the certificate is replaced.
 	c := api.New("https://"+addr, api.WithToken(key), api.WithRootCAs(pool))
 	if _, err := c.PutAgent(t.Context(), "slow", []byte("model: {provider: scripted, responses: [{text: late, delay: 1h}]}")); err != nil {
 		t.Fatal(err)
@@ -154,13 +154,13 @@ func TestTLS(t *testing.T) {
 	}()
 	<-opened
 	install("second")
-	// Operators who replaced a file say so by SIGHUP. It ends neither process, nor a stream.
+	// Operators signal a replaced file with SIGHUP, which ends neither process and no stream.
 	gateway.signal(syscall.SIGHUP)
 	worker.signal(syscall.SIGHUP)
 	eventually(t, "a handshake sees the new certificate", func() error {
 		got, err := ask("https://" + addr + "/healthz")
 		if err == nil && got.certificate != "second" {
-			err = errors.New("it is the first one still")
+			err = errors.New("it is still the first one")
 		}
 		return err
 	})

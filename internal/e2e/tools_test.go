@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// What services offer is found and called from the command line, and doctor says
-// which tools of the agents nobody serves.
+// Tools of services can be found and called from the command line, and doctor names the tools of agents that no
+// service offers.
 func TestToolsCommand(t *testing.T) {
 	data := t.TempDir()
 	c, _ := startDev(t, data)
@@ -70,7 +70,7 @@ func TestToolsCommand(t *testing.T) {
 
 	c.want(0, "", "agents", "put", file(t, "a.yaml", "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: weather, kind: nats}, {name: odd, kind: nats}, {name: gone, kind: nats}, {name: other}]\n"))
 	c.soon(0, []string{"ok   tool: weather"}, "doctor", "--nats-url", url)
-	// Tenants have tools of their own.
+	// Tenants have their own tools.
 	c.want(1, "no service offers the tool", "--tenant", "acme", "tools", "show", "weather", "--nats-url", url)
 	c.want(0, "", "tenants", "put", "acme")
 	c.want(0, "", "--tenant", "acme", "agents", "put", file(t, "b.yaml", "name: b\nmodel: {provider: scripted, responses: [{tool_calls: [{name: weather, arguments: {city: Oslo}}]}, {text: hi}]}\ntools: [{name: weather, kind: nats}]\n"))
@@ -90,8 +90,8 @@ func TestToolsCommand(t *testing.T) {
 	}, "doctor", "--nats-url", url)
 }
 
-// An instance of the example is killed with the call of a run in its hands. The tool
-// is idempotent, so another instance makes the call, long before the time limit.
+// An instance of the example is killed during a call. The tool is idempotent, so another instance executes the
+// call, long before the time limit.
 func TestToolInstanceIsKilled(t *testing.T) {
 	data := t.TempDir()
 	c, _ := startDev(t, data)
@@ -127,7 +127,7 @@ func TestToolInstanceIsKilled(t *testing.T) {
 	select {
 	case <-working:
 	case <-time.After(time.Minute):
-		t.Fatal("nobody works on the call")
+		t.Fatal("no instance works on the call")
 	}
 	spawn(t, "go", env)
 	instances(2)

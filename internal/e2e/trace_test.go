@@ -30,9 +30,8 @@ const (
 	callerIn   = "00-0af7651916cd43dd8448eb211c80319c-" + callerSpan + "-01"
 )
 
-// traced is a run with everything that a trace has to survive: a model that has to be
-// asked again, a worker that is killed within a tool, a child run, a wait for a
-// person.
+// traced is a run with everything that a trace must survive: a retried model call, a worker killed within a
+// tool, a child run, and a wait for a person.
 type traced struct {
 	*deployment
 
@@ -40,7 +39,7 @@ type traced struct {
 	run       string
 
 	mu      sync.Mutex
-	parents map[string][]string // what tools were told, by name
+	parents map[string][]string // the trace parents that tools received, by name
 }
 
 func (r *traced) received(tool, parent string) {
@@ -136,7 +135,7 @@ tools:
 	if run, err := r.client.Wait(t.Context(), r.run); err != nil || run.Status != "cancelled" {
 		t.Fatalf("run = %s, %v", run.Status, err)
 	}
-	// What is left in memory is sent at the end.
+	// Spans that are still in memory are exported at the end.
 	for _, p := range []*process{second, r.gateway} {
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -146,7 +145,7 @@ tools:
 	return r
 }
 
-// submit submits the run as a caller that is part of a trace.
+// submit submits the run as a caller with a trace.
 func (r *traced) submit(t *testing.T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/runs", strings.NewReader(`{"agent": "head", "input": "canary-question"}`))
@@ -175,8 +174,8 @@ func (r *traced) await(t *testing.T, what string, ok func([]testbed.Span) bool) 
 	})
 }
 
-// F6: a run has one trace across gateway, workers, crashes, tools and child runs, in
-// the words of the conventions; and no words of people.
+// A run has one trace across gateway, workers, crashes, tools and child runs, with the semantic conventions and
+// without user content (F6).
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	r := trace(t)
@@ -187,7 +186,7 @@ func TestTrace(t *testing.T) {
 	var tree []string
 	for _, s := range r.collector.Spans() {
 		if id := hex.EncodeToString(s.TraceId); id != callerIn[3:35] {
-			// A cancel has a trace of its own, as its caller has.
+			// A cancel is part of its caller's trace.
 			if strings.HasPrefix(s.Name, "POST /v1/runs/{id}/cancel") || strings.HasPrefix(s.Name, "PUT ") {
 				continue
 			}
@@ -211,7 +210,7 @@ func TestTrace(t *testing.T) {
 		"turnpike-worker execute_tool web < turn head",
 		"turnpike-worker submit child < turn head",
 		"turnpike-worker turn child < submit child",
-		"turnpike-worker turn head < submit head", // the tool again, and what follows
+		"turnpike-worker turn head < submit head", // the repeated tool, and what follows
 		"turnpike-worker turn head < submit head", // web and ask
 		"turnpike-worker turn head < submit head", // the child's result
 		"turnpike-worker turn head < submit head", // the answer
@@ -233,7 +232,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// checkAttributes compares the call that was made again, and the turn that was.
+// checkAttributes compares the retried call and the retried turn.
 func (r *traced) checkAttributes(t *testing.T) {
 	t.Helper()
 	for _, s := range r.collector.Spans() {
@@ -260,7 +259,7 @@ func (r *traced) checkAttributes(t *testing.T) {
 				t.Errorf("%s: kind %s", s.Name, s.Kind)
 			}
 		case s.Name == "turn head" && s.Attr("turnpike.turn") == "2" && len(s.Links) != 1:
-			t.Errorf("%s: %d links, want one to the turn before or to the child", s.Name, len(s.Links))
+			t.Errorf("%s: %d links, want one to the previous turn or to the child", s.Name, len(s.Links))
 		case s.Name == "POST /v1/runs":
 			want = map[string]string{"http.route": "/v1/runs", "http.response.status_code": "202", "http.request.method": "POST"}
 		}
@@ -272,19 +271,19 @@ func (r *traced) checkAttributes(t *testing.T) {
 	}
 }
 
-// checkTools checks that each tool was told the span of its call.
+// checkTools checks that each tool received the span of its call.
 func (r *traced) checkTools(t *testing.T, names map[string]string) {
 	t.Helper()
 	for _, name := range []string{"slow", "web"} {
 		received := r.list(name)
 		last := received[len(received)-1]
 		if len(last) != len(callerIn) || names[last[36:52]] != "execute_tool "+name {
-			t.Errorf("%s was told %q", name, received)
+			t.Errorf("%s received %q", name, received)
 		}
 	}
 }
 
-// What was said is in the spans where somebody asks for it; secrets are not.
+// Spans contain the content of messages if configured, but never secrets.
 func TestTraceContent(t *testing.T) {
 	t.Parallel()
 	r := trace(t, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true")
@@ -301,7 +300,7 @@ func TestTraceContent(t *testing.T) {
 	}
 }
 
-// Each run of a batch has a trace of its own, with a link to the request.
+// Each run of a batch has its own trace, with a link to the request.
 func TestTraceBatch(t *testing.T) {
 	t.Parallel()
 	collector := testbed.OTLP(t)

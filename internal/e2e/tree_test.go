@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// ledger counts how often each effect was asked for, by its idempotency key.
+// ledger counts the requests for each effect, by idempotency key.
 type ledger struct {
 	mu    sync.Mutex
 	times map[string]int
@@ -29,9 +29,9 @@ func (l *ledger) note(key string) {
 	l.times[key]++
 }
 
-// Trees of runs, a batch, and a tool that answers later, while workers are killed
-// all the time: every run ends well, no child is missing or there twice, and no
-// effect that may happen once happens twice (I1, I2, I3, I4, I5, I6).
+// Trees of runs, a batch, and an asynchronous tool run while workers are killed continuously: every run
+// completes, no child is missing or duplicated, and no at-most-once effect happens twice (I1, I2, I3, I4, I5,
+// I6).
 func TestTreesWhileWorkersDie(t *testing.T) {
 	t.Parallel()
 	const trees, leaves = 40, 60
@@ -62,8 +62,7 @@ model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {ta
 			t.Fatal(err)
 		}
 	}
-	// Not so often that a turn loses five workers in a row: that would end its run
-	// poisoned, and rightly.
+	// Not often enough for a turn to lose five workers in a row: that would correctly end its run poisoned.
 	killed := killAtRandom(t, s, 900*time.Millisecond)
 
 	roots := make([]string, trees)
@@ -136,7 +135,7 @@ model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {ta
 	t.Logf("%d runs, %d effects, %d workers killed", count, len(once.times), kills)
 }
 
-// sketchTree says where the runs of a tree stand.
+// sketchTree describes the state of a tree's runs.
 func sketchTree(t *testing.T, s *deployment, id, indent string) string {
 	t.Helper()
 	run, err := s.client.Get(t.Context(), id)
@@ -159,7 +158,7 @@ func sketchTree(t *testing.T, s *deployment, id, indent string) string {
 	return line
 }
 
-// checkHistory holds a run's transcript and events to I5 and I9.
+// checkHistory checks a run's transcript and events for I5 and I9.
 func checkHistory(t *testing.T, s *deployment, id string) {
 	t.Helper()
 	messages, err := s.client.Messages(t.Context(), id)
@@ -170,7 +169,7 @@ func checkHistory(t *testing.T, s *deployment, id string) {
 		calls := messages[i].Calls()
 		for j, c := range calls {
 			if at := i + 1 + j; at >= len(messages) || messages[at].Role != state.RoleTool || messages[at].Parts[0].CallID != c.ID {
-				t.Errorf("run %s: call %s has no result in its place (I5)", id, c.ID)
+				t.Errorf("run %s: call %s has no result after it (I5)", id, c.ID)
 			}
 		}
 		i += len(calls)
@@ -184,13 +183,13 @@ func checkHistory(t *testing.T, s *deployment, id string) {
 			continue
 		}
 		if e.Seq != want {
-			t.Errorf("run %s: event %d where %d is due (I9)", id, e.Seq, want)
+			t.Errorf("run %s: event %d where %d is expected (I9)", id, e.Seq, want)
 		}
 		want++
 	}
 }
 
-// serveLater is a tool that takes calls and answers them with a signal.
+// serveLater is a tool that accepts calls and answers them with a signal.
 func serveLater(s *deployment) {
 	s.t.Helper()
 	var answers sync.WaitGroup
@@ -208,7 +207,7 @@ func serveLater(s *deployment) {
 	s.t.Cleanup(func() { _ = sub.Unsubscribe(); answers.Wait() })
 }
 
-// answerLater sends the result until it is taken; a refusal means that it was.
+// answerLater sends the result until it is accepted; a refusal means that it already was.
 func answerLater(s *deployment, r toolkit.Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

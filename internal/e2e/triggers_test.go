@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Each message of a stream makes one run although both gateways are killed again and again while they take
-// messages: none is lost, and none makes two.
+// Each message of a stream creates exactly one run, although both gateways are killed repeatedly while they
+// take messages.
 func TestTriggersSurviveKills(t *testing.T) {
 	t.Parallel()
 	const messages, kills = 3000, 6
@@ -61,7 +61,7 @@ func TestTriggersSurviveKills(t *testing.T) {
 		c := list.Consumers[0]
 		return messages - int(c.NumPending) - c.NumAckPending //nolint:gosec // few
 	}
-	for n := range kills { // while both have taken a part of the messages and hold others
+	for n := range kills { // while both have taken some messages and hold others
 		eventually(t, "messages were taken", func() error {
 			if have := made(); have < (n+1)*messages/(kills+2) {
 				return fmt.Errorf("%d were", have)
@@ -96,7 +96,7 @@ func TestTriggersSurviveKills(t *testing.T) {
 		for _, run := range page.Items {
 			number := run.Metadata["number"]
 			if before, twice := numbers[number]; twice {
-				t.Errorf("message %s has made the runs %s and %s", number, before, run.ID)
+				t.Errorf("message %s created the runs %s and %s", number, before, run.ID)
 			}
 			numbers[number] = run.ID
 		}
@@ -106,11 +106,11 @@ func TestTriggersSurviveKills(t *testing.T) {
 		cursor = *page.NextCursor
 	}
 	if len(numbers) != messages {
-		t.Errorf("%d messages have made runs, want %d", len(numbers), messages)
+		t.Errorf("%d messages created runs, want %d", len(numbers), messages)
 	}
 }
 
-// The trigger of docs/how-to/triggers.md reads a stream of the NATS of turnpike dev.
+// The trigger of docs/how-to/triggers.md reads a stream of turnpike dev's NATS.
 func TestTriggerOfDev(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/how-to/triggers.md")

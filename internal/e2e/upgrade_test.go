@@ -18,8 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// buildNext compiles the services as a build would be whose format is one higher, into
-// a directory next to those of today's.
+// buildNext compiles the services with a format version one higher, into a directory next to the current ones.
 var buildNext = sync.OnceValues(func() (string, error) {
 	dir, err := build()
 	if err != nil {
@@ -55,9 +54,9 @@ var buildNext = sync.OnceValues(func() (string, error) {
 	return "next/", nil
 })
 
-// Two builds of different formats share a deployment, and workers of both are killed: while
-// both are there both take turns of every run. Once the next build is alone it writes its own
-// format, and nothing that it wrote is touched by the older one again (I1, I2).
+// Builds of two formats share a deployment, and workers of both are killed. While both are present, both take
+// turns of every run. Once the newer build is alone, it writes its own format, and the older one changes
+// nothing written in it (I1, I2).
 func TestTwoBuilds(t *testing.T) {
 	t.Parallel()
 	for store, env := range map[string]string{"redis": "", "jetstream": "TURNPIKE_REDIS_URL="} {
@@ -73,7 +72,7 @@ func TestTwoBuilds(t *testing.T) {
 // twoBuilds is a deployment with a gateway of each build.
 type twoBuilds struct {
 	*deployment
-	front   *process // the next build's gateway
+	front   *process // the newer build's gateway
 	newer   *api.Client
 	workers []*process // two of each build, the older ones first
 }
@@ -120,7 +119,7 @@ func (b *twoBuilds) ended(t *testing.T, id string) []api.Turn {
 	}
 	for i, row := range turns {
 		if row.Version != int64(i+1) {
-			t.Errorf("I1: version %d of %s stands in place %d", row.Version, id, i+1)
+			t.Errorf("I1: version %d of %s is at position %d", row.Version, id, i+1)
 		}
 	}
 	return turns
@@ -135,11 +134,11 @@ func (b *twoBuilds) submitNew(t *testing.T, agent string) string {
 	return run.ID
 }
 
-// both has both builds take turns of the same runs.
+// both lets workers of both builds take turns of the same runs.
 func (b *twoBuilds) both(t *testing.T) {
 	t.Helper()
-	// The next build's processes start with the old format, and hear an older worker
-	// before they would write their own.
+	// The newer build's processes start with the old format, and detect an older worker before they would write
+	// their own.
 	var ids []string
 	for i := range 24 {
 		agent := "steps"
@@ -155,14 +154,14 @@ func (b *twoBuilds) both(t *testing.T) {
 	for i, p := range b.workers {
 		answerAll(t, b.newer, ids, i*len(ids)/8)
 		p.kill()
-		p.env = append(p.env, "TURNPIKE_WORKER_ID="+p.env[len(p.env)-1][len("TURNPIKE_WORKER_ID="):]+"-again") // the last one counts
+		p.env = append(p.env, "TURNPIKE_WORKER_ID="+p.env[len(p.env)-1][len("TURNPIKE_WORKER_ID="):]+"-again") // the last value counts
 		p.start()
 	}
 	answerAll(t, b.newer, ids, len(ids))
 	both := map[string]int{}
 	for _, id := range ids {
 		if _, err := b.client.Get(t.Context(), id); err != nil {
-			t.Errorf("the old gateway answers %v", err)
+			t.Errorf("the old gateway returns %v", err)
 		}
 		for _, row := range b.ended(t, id) {
 			build, _, _ := strings.Cut(row.Worker, "-")
@@ -174,7 +173,7 @@ func (b *twoBuilds) both(t *testing.T) {
 	}
 }
 
-// apart has the next build write its own format, and the older one meet it.
+// apart lets the newer build write its own format, which the older build then reads.
 func (b *twoBuilds) apart(t *testing.T) {
 	t.Helper()
 	old, next := b.workers[0], b.workers[2:]
@@ -188,7 +187,7 @@ func (b *twoBuilds) apart(t *testing.T) {
 	}
 	defer d.Close()
 	var early string
-	slowly := time.NewTicker(500 * time.Millisecond) // each look is a run
+	slowly := time.NewTicker(500 * time.Millisecond) // each check is a run
 	defer slowly.Stop()
 	eventually(t, "the next build writes its own format", func() error {
 		<-slowly.C
@@ -206,7 +205,7 @@ func (b *twoBuilds) apart(t *testing.T) {
 		return err
 	})
 
-	// What only newer workers know waits for them, and loses nothing.
+	// Runs in the new format wait for newer workers, and lose nothing.
 	for _, p := range next {
 		p.kill()
 	}
@@ -215,7 +214,7 @@ func (b *twoBuilds) apart(t *testing.T) {
 	eventually(t, "the old gateway is ready", func() error { return b.client.Ready(t.Context()) })
 	_, err = b.client.Get(t.Context(), early)
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeNewerBuild {
-		t.Errorf("the old gateway answers %v, want newer_build", err)
+		t.Errorf("the old gateway returns %v, want newer_build", err)
 	}
 	left := strings.Count(old.log(), "left to its workers")
 	if _, err := b.newer.Signal(t.Context(), early, api.SignalRequest{
@@ -234,7 +233,7 @@ func (b *twoBuilds) apart(t *testing.T) {
 	waited := false
 	for _, row := range b.ended(t, early) {
 		if waited && row.Attempt != 1 {
-			t.Errorf("attempt %d at version %d, which no worker that knows it has lost", row.Attempt, row.Version)
+			t.Errorf("attempt %d at version %d, although no worker of the newer build died", row.Attempt, row.Version)
 		}
 		if strings.HasPrefix(row.Worker, "old") {
 			t.Errorf("version %d was written by %s after a newer build", row.Version, row.Worker)
@@ -243,9 +242,9 @@ func (b *twoBuilds) apart(t *testing.T) {
 	}
 }
 
-// redisURL is that of the deployment's Redis; empty with runs in JetStream.
+// redisURL returns the URL of the deployment's Redis, or "" if runs are in JetStream.
 func (b *twoBuilds) redisURL() (url string) {
-	for _, e := range b.env { // the last one counts
+	for _, e := range b.env { // the last value counts
 		if v, ok := strings.CutPrefix(e, "TURNPIKE_REDIS_URL="); ok {
 			url = v
 		}
@@ -260,8 +259,7 @@ func stands(run api.Run) string {
 	return run.Status
 }
 
-// answerAll gives runs, and those they have started, what they wait for until n of them
-// have ended.
+// answerAll answers the waits of runs and their children until n runs have ended.
 func answerAll(t *testing.T, c *api.Client, ids []string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d runs end", n), func() error {
@@ -275,7 +273,7 @@ func answerAll(t *testing.T, c *api.Client, ids []string, n int) {
 				ended++
 			}
 			if stands(run) == "waiting_client_tool" {
-				// A double is refused, and what was not accepted is asked again.
+				// A duplicate is refused, and an answer that was not accepted is sent again.
 				_, _ = c.Signal(t.Context(), run.ID, api.SignalRequest{
 					SignalID: fmt.Sprintf("%s-%d", run.ID, run.Version), ToolResults: []api.ToolResult{{CallID: run.Waiting.Calls[0].ID, Content: json.RawMessage(`"paid"`)}},
 				})

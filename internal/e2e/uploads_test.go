@@ -24,8 +24,8 @@ func (s tomorrow) Now(ctx context.Context) (time.Time, error) {
 	return now.Add(2 * stored.UploadTimeout), err
 }
 
-// A gateway that is killed in the middle of an upload leaves no file. A sweep deletes what NATS has of it, the
-// uploader's retry works, and the sweep leaves that file alone.
+// A gateway that is killed in the middle of an upload leaves no file. A sweep deletes the partial object in
+// NATS, the uploader's retry succeeds, and the sweep keeps that file.
 func TestKilledUpload(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, 0)
@@ -74,13 +74,13 @@ func TestKilledUpload(t *testing.T) {
 	s.gateway.kill()
 	_ = sender.CloseWithError(io.ErrUnexpectedEOF)
 	if err := <-broken; err == nil {
-		t.Error("the upload through a killed gateway has succeeded")
+		t.Error("the upload through a killed gateway succeeded")
 	}
 	s.gateway.start()
 	eventually(t, "the gateway answers again", func() error {
 		page, err := s.client.Files(t.Context(), "", 0)
 		if err == nil && len(page.Items) > 0 {
-			t.Errorf("there is a file of half an upload: %+v", page.Items)
+			t.Errorf("a partial upload left the file %+v", page.Items)
 		}
 		return err
 	})
@@ -97,7 +97,7 @@ func TestKilledUpload(t *testing.T) {
 		t.Errorf("Sweep: %d files, %v", n, err)
 	}
 	if left := names(); !slices.Equal(left, []string{f.ID}) {
-		t.Errorf("after the sweep NATS has %v, want %s alone", left, f.ID)
+		t.Errorf("after the sweep NATS has %v, want only %s", left, f.ID)
 	}
 	r, err := s.client.FileContent(t.Context(), f.ID)
 	if err != nil {

@@ -74,8 +74,8 @@ cases:
       - cel: json.capital == "Paris"
 `
 
-// Each case runs as often as asked against both versions. The report, its text and the JUnit file say
-// which run failed and why.
+// Each case runs the configured number of times against both versions. The report, its text and the JUnit file
+// name the failed runs with the reasons.
 func TestTwoVersions(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)
@@ -85,7 +85,7 @@ func TestTwoVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !report.Passed() {
-		t.Errorf("the first version has failed:\n%s", report.Text())
+		t.Errorf("the first version failed:\n%s", report.Text())
 	}
 	if v := report.Versions; v[0].Runs != 6 || v[0].Passed != 6 || v[1].Runs != 6 || v[1].Passed != 0 {
 		t.Errorf("versions: %+v", v)
@@ -109,14 +109,14 @@ func TestTwoVersions(t *testing.T) {
 	if err := xml.Unmarshal(b.Bytes(), &suites); err != nil || len(suites.Suites) != 2 || suites.Suites[0].Failures != 0 || suites.Suites[1].Failures != 6 || suites.Suites[1].Tests != 6 {
 		t.Errorf("JUnit: %+v, %v", suites, err)
 	}
-	// The other way around the first version fails.
+	// With the versions swapped, the first one fails.
 	report, err = eval.Run(t.Context(), c, parse(t, capitals), eval.Options{ID: "e2", Agents: []eval.Version{bad}})
 	if err != nil || report.Passed() {
-		t.Errorf("a version whose runs all fail has passed: %v", err)
+		t.Errorf("a version whose runs all fail passed: %v", err)
 	}
 }
 
-// A stored report has the beginnings of a few reasons for each failure: an expectation may quote an answer of
+// A stored report has shortened reasons, and only a few for each failure: an expectation may quote an answer of
 // any length.
 func TestStoredReportIsShort(t *testing.T) {
 	t.Parallel()
@@ -127,10 +127,10 @@ func TestStoredReportIsShort(t *testing.T) {
 	}
 	stored := r.Stored().Results
 	if got := stored[1].Failures; len(stored[0].Failures) != 0 || len(got) != 6 || got[5] != "and 95 more" || got[0] != long[:1000]+"…" {
-		t.Errorf("it has %d reasons: %.2000q", len(got), got)
+		t.Errorf("the stored report has %d reasons: %.2000q", len(got), got)
 	}
 	if n := len(r.Results[1].Failures); n != 100 || r.Results[1].Failures[0] != long {
-		t.Errorf("the report itself has changed: %d reasons", n)
+		t.Errorf("the report itself changed: %d reasons", n)
 	}
 }
 
@@ -151,7 +151,7 @@ func (d *dying) WaitBatch(ctx context.Context, id string, each func(api.Batch, a
 	})
 }
 
-// An evaluation that was killed continues with the runs that it has.
+// A killed evaluation resumes with its existing runs.
 func TestKilledEvaluationContinues(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)
@@ -203,11 +203,11 @@ func TestJudge(t *testing.T) {
 	var asked struct{ Task, Answer, Criterion string }
 	if i := slices.IndexFunc(messages, func(m api.Message) bool { return m.Role == "user" }); i < 0 || json.Unmarshal([]byte(messages[i].Text()), &asked) != nil ||
 		asked.Task != "It is broken." || !strings.HasPrefix(asked.Answer, "Please restart it.") || asked.Criterion != "The answer is polite." {
-		t.Errorf("the judge was asked %+v", asked)
+		t.Errorf("the judge got %+v", asked)
 	}
 }
 
-// A run that fails fails its case, unless the case is about that. A run that waits for a person is
+// A run that fails also fails its case, unless the case expects the failure. A run that waits for a person is
 // cancelled and fails.
 func TestRunsThatDoNotComplete(t *testing.T) {
 	t.Parallel()
@@ -236,7 +236,7 @@ func TestRunsThatDoNotComplete(t *testing.T) {
 				t.Fatal(err)
 			}
 			if about != report.Passed() || !about && !strings.Contains(report.Text(), test.says) {
-				t.Errorf("%s, about its end: %v:\n%s", name, about, report.Text())
+				t.Errorf("%s, with an expected end: %v:\n%s", name, about, report.Text())
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func (refusing) Cancel(context.Context, string, string) (api.Run, error) {
 	return api.Run{}, errors.New("no answer")
 }
 
-// A run that cannot be cancelled ends the evaluation with an error instead of a wait without end.
+// If a run cannot be cancelled, the evaluation ends with an error instead of waiting forever.
 func TestRunThatCannotBeCancelled(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)
@@ -280,8 +280,8 @@ func (d *deleting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A run that is deleted within the evaluation fails its case, whatever the case expects, and leaves the other
-// results. A deleted run of the judge is no verdict.
+// A run that is deleted during the evaluation fails its case, whatever the case expects, and does not affect
+// other results. A deleted run of the judge gives no verdict.
 func TestRunsThatAreDeleted(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
@@ -318,7 +318,7 @@ cases:
 	}
 }
 
-// An evaluation of the latest version does not continue with another one.
+// An evaluation of the latest version does not continue with a newer one.
 func TestAgentChangedSince(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)
@@ -362,7 +362,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A case gives the agent's variables their values, and a recorded case has those of its run.
+// A case sets the agent's variables, and a recorded case has those of its run.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)
@@ -389,7 +389,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// Every mistake of a file is named with its place.
+// Every error in a file is reported with its location.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{

@@ -33,7 +33,7 @@ type later struct {
 	mu sync.Mutex
 	by time.Duration
 
-	before func(call string, kind state.DocumentKind) // of a call that is about to reach the store
+	before func(call string, kind state.DocumentKind) // called before a call reaches the store
 }
 
 func (l *later) meet(call string, kind state.DocumentKind) {
@@ -116,7 +116,7 @@ func (f *fixture) sweep(t *testing.T, want int) {
 	}
 }
 
-// On each pair of real servers a file is stored, described, read, referred to, and deleted.
+// On each pair of real servers a file can be stored, described, read, referenced, and deleted.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	prefix := "t-" + strings.ToLower(ulid.Make().String())
@@ -183,7 +183,7 @@ func testFiles(t *testing.T, f *fixture) {
 	f.store.wait(10 * file.Keep)
 	f.sweep(t, 0)
 	if _, err := f.Get(t.Context(), "acme", made.ID); err != nil {
-		t.Errorf("a file in use was swept: %v", err)
+		t.Errorf("a file in use was deleted by the sweep: %v", err)
 	}
 	unused := f.put(t, "unused")
 	if err := f.Delete(t.Context(), "acme", unused.ID); err != nil {
@@ -203,8 +203,8 @@ func testFiles(t *testing.T, f *fixture) {
 	}
 }
 
-// A file is kept for a day after its last reference has ended. A reference whose run was never made ends by
-// itself.
+// A file is kept for a day after its last reference has ended. A reference by a run that was never created ends
+// by itself.
 func TestSweepUnused(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
@@ -215,7 +215,7 @@ func TestSweepUnused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID)); !ok {
-		t.Error("a file was deleted whose run is about to be created")
+		t.Error("a file was deleted although a run with it is about to be created")
 	}
 	f.sweep(t, 0)
 	f.store.wait(file.Keep)
@@ -228,7 +228,7 @@ func TestSweepUnused(t *testing.T) {
 	}
 }
 
-// A batch refers to its files as long as one of its runs exists, a schedule as long as it names them.
+// A batch references its files as long as one of its runs exists, a schedule as long as it names them.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
@@ -263,8 +263,9 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// A schedule that was deleted after it had named a file keeps the file for ten minutes: it may be stored again at
-// this moment. The error says until when, and so it does for a run and a batch that were never made.
+// A schedule that was deleted after it had named a file keeps the file for ten minutes, because the schedule
+// may be about to be stored again. The error says until when. The same holds for runs and batches that were
+// never created.
 func TestRecentReference(t *testing.T) {
 	t.Parallel()
 	first := newRunID()
@@ -294,7 +295,7 @@ func TestRecentReference(t *testing.T) {
 	}
 }
 
-// An upload that broke off leaves nothing, and one whose process has ended only until a sweep.
+// An interrupted upload leaves nothing, and one whose process has died leaves data only until a sweep.
 func TestSweepUploads(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
@@ -319,8 +320,8 @@ func TestSweepUploads(t *testing.T) {
 	}
 }
 
-// Parallel uploads hold the limit: the one that is stored last gives way, and leaves nothing. One that a run
-// names by then stays.
+// Parallel uploads respect the limit: the one that is stored last is removed without remains, unless a run
+// names it by then.
 func TestLimitOfParallelUploads(t *testing.T) {
 	t.Parallel()
 	for name, bound := range map[string]bool{"unused": false, "named by a run": true} {
@@ -382,8 +383,8 @@ func TestLimitOfParallelUploads(t *testing.T) {
 	}
 }
 
-// Of a reference and a deletion that race, one wins: a file that a run refers to has its content, and a
-// deletion that succeeds leaves no run that refers to it.
+// If a reference and a deletion race, one wins: a referenced file has its content, and a successful deletion
+// leaves no run that references the file.
 func TestBindRacesWithDelete(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
@@ -411,14 +412,14 @@ func TestBindRacesWithDelete(t *testing.T) {
 			switch {
 			case err == nil:
 				if bindErr == nil {
-					t.Fatal("a file was deleted to which a run refers")
+					t.Fatal("a file was deleted although a run references it")
 				}
 			case !used && !errors.Is(err, file.ErrNotFound):
 				t.Fatalf("Delete: %v", err)
 			}
 		}
 		if bindErr == nil && openErr != nil {
-			t.Fatalf("the content of a file to which a run refers: %v", openErr)
+			t.Fatalf("the content of a referenced file: %v", openErr)
 		}
 		if bindErr != nil && !errors.Is(bindErr, file.ErrNotFound) {
 			t.Fatalf("Bind: %v", bindErr)
@@ -426,14 +427,14 @@ func TestBindRacesWithDelete(t *testing.T) {
 	}
 }
 
-// At each step of a deletion a reference is refused or prevents it, and the other way round.
+// At each step of a deletion, a reference is refused or prevents the deletion, and the other way round.
 func TestBindMeetsDelete(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]struct {
 		call string
 		kind func(id string) state.DocumentKind
 		nth  int
-		bind bool // the reference meets the deletion, else the deletion the reference
+		bind bool // the reference interrupts the deletion, else the deletion the reference
 	}{
 		"before the mark":        {"replace", func(string) state.DocumentKind { return state.FilesOf("acme") }, 1, true},
 		"before the references":  {"names", state.FileUsersOf, 1, true},
@@ -478,14 +479,14 @@ func TestBindMeetsDelete(t *testing.T) {
 				t.Errorf("both have succeeded")
 			}
 			if bindErr == nil && openErr != nil {
-				t.Errorf("a run refers to a file that is gone: %v", openErr)
+				t.Errorf("a run references a deleted file: %v", openErr)
 			}
 			t.Logf("reference %v, deletion %v", bindErr, deleteErr)
 		})
 	}
 }
 
-// A deletion that has failed before its decision hides no file, and another run may refer to it.
+// A deletion that failed before its decision hides no file, and another run may reference it.
 func TestFailedDeletion(t *testing.T) {
 	t.Parallel()
 	f := inMemory()
@@ -516,7 +517,7 @@ func TestFailedDeletion(t *testing.T) {
 	}
 }
 
-// A deletion whose process has ended is completed by a sweep, or undone if something refers to the file.
+// A deletion whose process has died is completed by a sweep, or undone if the file is referenced.
 func TestSweepCompletesDeletions(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]bool{"unused": false, "used": true} {

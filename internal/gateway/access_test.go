@@ -24,7 +24,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// guarded is a gateway whose callers say who they are.
+// guarded is a gateway that requires authentication.
 type guarded struct {
 	t     *testing.T
 	url   string
@@ -33,7 +33,7 @@ type guarded struct {
 	bus   *membus.Bus
 }
 
-// countingStore counts what is asked of a store.
+// countingStore records the calls of a store.
 type countingStore struct {
 	state.Store
 
@@ -48,7 +48,7 @@ func (c *countingStore) count(call string) {
 	c.calls = append(c.calls, call)
 }
 
-// since returns what was asked of the store since the last time.
+// since returns the calls of the store since the last time.
 func (c *countingStore) since() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func newGuarded(t *testing.T) *guarded {
 	return newGuardedOn(t, memstore.New(memstore.Config{}))
 }
 
-// newGuardedOn is newGuarded with a store of the test's.
+// newGuardedOn is newGuarded with the given store.
 func newGuardedOn(t *testing.T, in state.Store) *guarded {
 	t.Helper()
 	store, b := &countingStore{Store: in}, membus.New()
@@ -108,7 +108,7 @@ func newGuardedOn(t *testing.T, in state.Store) *guarded {
 	return &guarded{t, server.URL, store, keys, b}
 }
 
-// key makes a key and returns its text.
+// key creates a key and returns its text.
 func (s *guarded) key(tenant string, roles ...access.Role) string {
 	s.t.Helper()
 	text, _, err := s.keys.Create(s.t.Context(), access.KeySpec{Tenant: tenant, Roles: roles})
@@ -125,7 +125,7 @@ func (s *guarded) client(tenant string, roles ...access.Role) *api.Client {
 
 const talker = `{"model":{"provider":"scripted","responses":[{"text":"x"}]}}`
 
-// run defines an agent of a tenant and submits a run of it.
+// run defines an agent in a tenant and submits a run of it.
 func (s *guarded) run(tenant string) api.Run {
 	s.t.Helper()
 	c := s.client(tenant, access.Author, access.Submitter)
@@ -159,7 +159,7 @@ func (s *guarded) do(method, path, token, tenant, body string) (int, api.Problem
 	var p api.Problem
 	if resp.StatusCode >= http.StatusBadRequest {
 		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
-			s.t.Fatalf("%s %s answered %d without a problem: %v", method, path, resp.StatusCode, err)
+			s.t.Fatalf("%s %s returned %d without a problem: %v", method, path, resp.StatusCode, err)
 		}
 	}
 	if resp.StatusCode == http.StatusUnauthorized && !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
@@ -170,7 +170,7 @@ func (s *guarded) do(method, path, token, tenant, body string) (int, api.Problem
 
 var variable = regexp.MustCompile(`\{\w+(\.\.\.)?\}`)
 
-// Every route but those for everybody asks who asks, whatever stands in the request.
+// Every non-public route requires authentication, whatever the request contains.
 func TestEveryRouteWantsACaller(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -189,8 +189,8 @@ func TestEveryRouteWantsACaller(t *testing.T) {
 	}
 }
 
-// Of another tenant there is nothing to see: each route answers as it does for an id that
-// does not exist, and asks the store for the same.
+// Objects of another tenant are indistinguishable from missing ones: each route answers the same, after the
+// same store calls.
 func TestForeignIsAsIfItWereNot(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -234,7 +234,7 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody := "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
-	ids := map[string][2]string{ // what is of the other tenant, and what there is not
+	ids := map[string][2]string{ // an id of the other tenant, and an id that does not exist
 		"/v1/runs/{id}":      {foreign.ID, nobody},
 		"/v1/batches/{id}":   {"batch_" + foreign.ID[4:], "batch_" + nobody[4:]},
 		"/v1/agents/{name}":  {"a", "b"},
@@ -271,10 +271,10 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 				status, code, calls := at(id[0])
 				wantStatus, wantCode, wantCalls := at(id[1])
 				if status != wantStatus || code != wantCode || !slices.Equal(calls, wantCalls) {
-					t.Errorf("%s as %s of what is another tenant's: %d %s, %v; of what there is not: %d %s, %v", pattern, role, status, code, calls, wantStatus, wantCode, wantCalls)
+					t.Errorf("%s as %s for another tenant's object: %d %s, %v; for a missing one: %d %s, %v", pattern, role, status, code, calls, wantStatus, wantCode, wantCalls)
 				}
 				if status != http.StatusNotFound && status != http.StatusForbidden {
-					t.Errorf("%s as %s of what is another tenant's: %d", pattern, role, status)
+					t.Errorf("%s as %s for another tenant's object: %d", pattern, role, status)
 				}
 			}
 		}
@@ -302,11 +302,11 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 		t.Errorf("keys of another tenant are listed: %+v, %v", keys, err)
 	}
 	if audit, err := c.Audit(t.Context(), "", 0); err != nil || slices.ContainsFunc(audit.Items, func(a api.AuditEntry) bool { return a.By.Tenant != "acme" }) {
-		t.Errorf("the audit of another tenant is shown: %+v, %v", audit, err)
+		t.Errorf("the audit of another tenant is readable: %+v, %v", audit, err)
 	}
 }
 
-// A role allows what it is for, and nothing else.
+// Each role allows its own actions and no others.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -334,7 +334,7 @@ func TestRoles(t *testing.T) {
 		{"GET", "/v1/evaluations", "", access.Roles()},
 		{"GET", "/v1/keys", "", []access.Role{access.Admin}},
 		{"GET", "/v1/audit", "", []access.Role{access.Admin}},
-		{"POST", path + "/cancel", "", []access.Role{access.Operator}}, // submitters their own: below
+		{"POST", path + "/cancel", "", []access.Role{access.Operator}}, // submitters cancel their own runs: below
 	}
 	for _, a := range asked {
 		for _, role := range access.Roles() {
@@ -355,7 +355,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A request with two tokens is of nobody, and one with two tenants is about none.
+// A request with two tokens has no caller, and one with two tenant headers is refused.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -389,18 +389,18 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// A principal of the deployment names a tenant; one of a tenant names no other.
+// A principal of the deployment chooses a tenant; a principal of a tenant cannot choose another one.
 func TestTenantHeader(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
 	s.run("acme")
 	operator := api.New(s.url, api.WithToken(s.key("*", access.Viewer)), api.WithTenant("acme"))
 	if page, err := operator.List(t.Context(), nil); err != nil || len(page.Items) != 1 {
-		t.Errorf("a viewer of the deployment sees %+v, %v", page.Items, err)
+		t.Errorf("a viewer of the deployment reads %+v, %v", page.Items, err)
 	}
 	for _, tenant := range []string{"other", "*", "Acme", "acme/../other"} {
 		if status, p := s.do("GET", "/v1/runs", s.key("acme", access.Viewer), tenant, ""); status != http.StatusForbidden {
-			t.Errorf("a viewer of acme names tenant %q: %d %s", tenant, status, p.Detail)
+			t.Errorf("a viewer of acme requests tenant %q: %d %s", tenant, status, p.Detail)
 		}
 	}
 	for token, want := range map[string]int{"": http.StatusUnauthorized, s.key("acme", access.Roles()...): http.StatusForbidden, s.key("*", access.Viewer): http.StatusOK} {
@@ -412,11 +412,11 @@ func TestTenantHeader(t *testing.T) {
 		t.Errorf("an admin of acme makes a key for another tenant: %d", status)
 	}
 	if status, _ := s.do("PUT", "/v1/tenants/acme", s.key("acme", access.Admin), "", `{}`); status != http.StatusForbidden {
-		t.Errorf("an admin of acme changes what acme may do: %d", status)
+		t.Errorf("an admin of acme changes the settings of acme: %d", status)
 	}
 }
 
-// A revoked key is refused everywhere within five seconds, and open streams end.
+// A revoked key is refused by every gateway within five seconds, and open streams end.
 func TestRevokedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -453,14 +453,14 @@ func TestRevokedKey(t *testing.T) {
 				ended <- time.Now()
 			}()
 		}
-		time.Sleep(time.Second) // of simulated time: both have begun
+		time.Sleep(time.Second) // of simulated time: both streams are open
 		revoked := time.Now()
 		if _, err := access.NewKeys(store).Revoke(t.Context(), "acme", key.ID); err != nil { // by another gateway
 			t.Fatal(err)
 		}
 		for range 2 {
 			if took := (<-ended).Sub(revoked); took > 5*time.Second {
-				t.Errorf("a request goes on for %s after its key was revoked", took)
+				t.Errorf("a stream continued for %s after its key was revoked", took)
 			}
 		}
 		rec = httptest.NewRecorder()
@@ -471,8 +471,8 @@ func TestRevokedKey(t *testing.T) {
 	})
 }
 
-// A tenant that wants four eyes has nobody approve what they have submitted. A suspended one
-// reads and cancels.
+// In a tenant with four eyes, submitters cannot approve calls of their own runs. A suspended tenant can only
+// read and cancel.
 func TestTenantSettings(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -501,7 +501,7 @@ func TestTenantSettings(t *testing.T) {
 		return code(err) == api.CodeForbidden
 	})
 	if _, err := s.client("acme", access.Approver).Signal(t.Context(), run.ID, approval); code(err) != api.CodeNotWaiting {
-		t.Errorf("somebody else approves: %v, want that nothing waits for it", err)
+		t.Errorf("another principal approves: %v, want an error that no call waits", err)
 	}
 	if _, err := admin.PutTenant(t.Context(), "acme", api.TenantSettings{Suspended: true}); err != nil {
 		t.Fatal(err)
@@ -518,7 +518,7 @@ func TestTenantSettings(t *testing.T) {
 	}
 }
 
-// Who did it stands in the log of the run and in the audit.
+// The log of the run and the audit record the principal of each action.
 func TestBy(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -559,8 +559,7 @@ func TestBy(t *testing.T) {
 	}
 }
 
-// awaitSetting waits until the settings of a tenant count, which a gateway remembers for a
-// moment.
+// awaitSetting waits until a tenant's settings take effect: gateways cache them for a moment.
 func awaitSetting(t *testing.T, counts func() bool) {
 	t.Helper()
 	eventually(t, "the settings of the tenant count", counts)
@@ -570,7 +569,8 @@ func deadOf(tenant string) bus.DeadLetter {
 	return bus.DeadLetter{Kind: bus.DeadSubmission, Tenant: tenant, Agent: "a", Cause: "x", Data: "{}"}
 }
 
-// Saving what is saved makes no version, unless it pins what servers list at that time.
+// Saving an unchanged definition creates no version, unless saving pins the tools that servers list at that
+// time.
 func TestUnchangedAgent(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)

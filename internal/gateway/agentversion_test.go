@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A missing version is not reported as a missing agent: the agent is there.
+// A missing version is not reported as a missing agent.
 func TestMissingVersion(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

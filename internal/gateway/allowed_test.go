@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// speechless is a store that stops to say anything of keys.
+// speechless is a store that can stop answering key reads.
 type speechless struct {
 	state.Store
 
@@ -33,7 +33,7 @@ func (m *speechless) Document(ctx context.Context, kind state.DocumentKind, name
 	return m.Store.Document(ctx, kind, name)
 }
 
-// A request whose caller nobody can vouch for ends: its key may be revoked.
+// An open request ends if its caller can no longer be checked: its key may be revoked.
 func TestRequestOfUnknownCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,16 +57,16 @@ func TestRequestOfUnknownCaller(t *testing.T) {
 		ask("PUT", "/v1/agents/a", talker)
 		done := make(chan struct{})
 		go func() { ask("POST", "/v1/runs?wait=10m", `{"agent":"a","input":"x"}`); close(done) }()
-		time.Sleep(20 * time.Second) // of simulated time: ten looks
+		time.Sleep(20 * time.Second) // of simulated time: ten checks
 		select {
 		case <-done:
-			t.Fatal("a request has ended whose caller may ask")
+			t.Fatal("the request of an authorized caller ended")
 		default:
 		}
 		store.quiet.Store(true)
 		<-done
 		if ctx.Err() != nil {
-			t.Error("a request goes on although nobody says that its caller may ask")
+			t.Error("a request continues although its caller can no longer be checked")
 		}
 	})
 }

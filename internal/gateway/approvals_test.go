@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A decision that names what it was about does not approve the next turn's call of the same id.
+// A decision with the hash of an earlier call does not approve the next turn's call of the same id.
 func TestStaleApproval(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -32,7 +32,7 @@ func TestStaleApproval(t *testing.T) {
 		return code, p["code"]
 	}
 	if code, problem := approve("0123"); code != 409 || problem != "stale_approval" {
-		t.Errorf("a hash that is none: %d %v", code, problem)
+		t.Errorf("a malformed hash: %d %v", code, problem)
 	}
 	if code, problem := approve(first); code != 202 {
 		t.Fatalf("the hash of the call: %d %v", code, problem)
@@ -47,15 +47,15 @@ func TestStaleApproval(t *testing.T) {
 		return true
 	})
 	if code, problem := approve(first); second == first || code != 409 || problem != "stale_approval" {
-		t.Errorf("the hash of the turn before: %d %v", code, problem)
+		t.Errorf("the hash of the previous turn's call: %d %v", code, problem)
 	}
 	if code, problem := approve(second); code != 202 {
-		t.Errorf("the hash of the call that waits: %d %v", code, problem)
+		t.Errorf("the hash of the waiting call: %d %v", code, problem)
 	}
 }
 
-// The decision about a call is one event, with what was shown; an edit that wants approval
-// itself waits for it.
+// The decision about a call is one event that contains what was shown. An edited call that needs approval
+// itself waits again.
 func TestDecisionIsOneEvent(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -114,8 +114,8 @@ func TestDecisionIsOneEvent(t *testing.T) {
 	}
 }
 
-// A call whose arguments came out of what a tool said waits for approval by a rule and by a hook
-// that ask for it, with the risk that its tool declares, and no other call does.
+// A call whose arguments derive from a tool's output waits for approval if a rule or hook asks for it, with the
+// risk that its tool declares. Other calls do not wait.
 func TestArgumentsFromOutside(t *testing.T) {
 	t.Parallel()
 	responses := `model: {provider: scripted, responses: [{tool_calls: [{name: add, id: c1}]}, {tool_calls: [{name: pay, id: c2, arguments: {amount: 41}}, {name: pay, id: c3, arguments: {amount: 42}}]}, {text: done}]}`
@@ -147,8 +147,8 @@ func TestArgumentsFromOutside(t *testing.T) {
 	}
 }
 
-// Who edits the arguments of a call is told at once where the tool's schema does not admit them,
-// and the call waits on. What is approved as it is, or denied, is no edit.
+// An edit of a call's arguments that violates the tool's schema is refused at once, and the call keeps waiting.
+// An approval without changes, or a denial, is not validated.
 func TestEditThatTheSchemaRefuses(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -171,7 +171,7 @@ func TestEditThatTheSchemaRefuses(t *testing.T) {
 		t.Fatalf("the run is %v", run["status"])
 	}
 	if code, text := decide(`"arguments":{"n":7}`); code != 202 {
-		t.Errorf("an edit that it admits: %d %s", code, text)
+		t.Errorf("a valid edit: %d %s", code, text)
 	}
 	eventually(t, "the run completes", func() bool {
 		_, _, run = s.call("GET", "/v1/runs/"+id, "")
@@ -179,7 +179,7 @@ func TestEditThatTheSchemaRefuses(t *testing.T) {
 	})
 }
 
-// A caller cannot have a tool result pass for what Turnpike has written, which is trusted.
+// A caller cannot mark a tool result as synthetic, which would make it trusted.
 func TestSyntheticResultsFromOutside(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -195,8 +195,8 @@ func TestSyntheticResultsFromOutside(t *testing.T) {
 	}
 }
 
-// A decision that gives only a call id is refused once the run had a decision about that id: it
-// may be meant for the earlier call.
+// A decision that gives only a call id is refused once the run has had a decision about that id: it may be
+// meant for the earlier call.
 func TestApprovalOfADecidedID(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{
@@ -257,10 +257,10 @@ func TestApprovalOfADecidedID(t *testing.T) {
 				}
 			}
 			if code, p := send(`{"approvals":[{"call_id":"c2","decision":"approve"}]}`); code != 202 {
-				t.Errorf("an id that is new: %d %v", code, p)
+				t.Errorf("a new id: %d %v", code, p)
 			}
 			if code, p := send(fmt.Sprintf(`{"approvals":[{"call_id":"c1","decision":"approve","hash":%q}]}`, hash)); code != 202 {
-				t.Errorf("the hash of the call that waits: %d %v", code, p)
+				t.Errorf("the hash of the waiting call: %d %v", code, p)
 			}
 		})
 	}

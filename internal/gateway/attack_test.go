@@ -1,4 +1,4 @@
-//nolint:bodyclose // bodies go with the connections of these tests
+//nolint:bodyclose // the bodies are closed with the connections of these tests
 package gateway_test
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// served is a gateway on a listener of its own, whose callers have keys.
+// served is a gateway on its own listener that requires keys.
 type served struct {
 	t    *testing.T
 	addr string
@@ -61,7 +61,7 @@ func (s *served) key(tenant string) string {
 	return text
 }
 
-// wire is a connection on which a test writes what it likes.
+// wire is a connection on which a test writes raw bytes.
 type wire struct {
 	t    *testing.T
 	conn net.Conn
@@ -78,7 +78,7 @@ func (s *served) dial() *wire {
 	return &wire{s.t, conn, bufio.NewReader(conn)}
 }
 
-// send writes the head of a request, with further headers by lines, and the start of its body.
+// send writes the head of a request, with further headers as lines, and the start of its body.
 func (c *wire) send(method, path, key, headers, body string) {
 	c.t.Helper()
 	if key != "" {
@@ -89,7 +89,7 @@ func (c *wire) send(method, path, key, headers, body string) {
 	}
 }
 
-// answer reads the head of an answer, and the problem that it may be. A 100 Continue is one.
+// answer reads the head of a response, and its problem if it has one. A 100 Continue counts as a response.
 func (c *wire) answer() (*http.Response, api.Problem) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.in, nil)
@@ -109,7 +109,7 @@ func (c *wire) wantProblem(what string, status int, code string) {
 	c.t.Helper()
 	resp, p := c.answer()
 	if resp.StatusCode != status || p.Code != code || (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) != (resp.Header.Get("Retry-After") != "") {
-		c.t.Errorf("%s: answered %d %s (%s) with Retry-After %q, want %d %s", what, resp.StatusCode, p.Code, p.Detail, resp.Header.Get("Retry-After"), status, code)
+		c.t.Errorf("%s: status %d %s (%s) with Retry-After %q, want %d %s", what, resp.StatusCode, p.Code, p.Detail, resp.Header.Get("Retry-After"), status, code)
 	}
 }
 
@@ -118,7 +118,7 @@ const (
 	expecting = announced + "Expect: 100-continue\r\n"
 )
 
-// list asks for a list of runs, on a connection of its own.
+// list requests a list of runs on its own connection.
 func (s *served) list(key string) (*http.Response, api.Problem) {
 	s.t.Helper()
 	c := s.dial()
@@ -126,7 +126,7 @@ func (s *served) list(key string) (*http.Response, api.Problem) {
 	return c.answer()
 }
 
-// hold has the gateway wait for a body of 100,000 bytes.
+// hold makes the gateway wait for a body of 100,000 bytes.
 func (s *served) hold(key string) *wire {
 	s.t.Helper()
 	c := s.dial()
@@ -137,8 +137,8 @@ func (s *served) hold(key string) *wire {
 	return c
 }
 
-// Memory of bodies is reserved before they are read, in all and by tenant, on every route, and
-// comes back.
+// The gateway reserves memory for bodies before it reads them, in total and per tenant, on every route, and
+// releases it.
 func TestBodiesInFlight(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{BodyBytes: 700_000, TenantBodyBytes: 300_000})
@@ -156,7 +156,7 @@ func TestBodiesInFlight(t *testing.T) {
 	c := s.dial()
 	c.send("POST", "/v1/runs", key, "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n", 60_000, strings.Repeat("x", 60_000)))
 	c.wantProblem("chunks", http.StatusTooManyRequests, api.CodeTooManyBytes)
-	// 100 KB of lists need more memory than 100 KB of text.
+	// 100 KB of nested lists need more memory than 100 KB of text.
 	lists := `{"agent":"none","input":[` + strings.Repeat("[],", 10_000) + `1]}`
 	c = s.dial()
 	c.send("POST", "/v1/runs", key, fmt.Sprintf("Content-Length: %d\r\n", len(lists)), lists)
@@ -182,7 +182,7 @@ func TestBodiesInFlight(t *testing.T) {
 	}
 }
 
-// A submission that waits for the end of its run returns the memory of its body first.
+// A submission that waits for the end of its run first releases the memory of its body.
 func TestWaitsHoldNoBodies(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{BodyBytes: 700_000, TenantBodyBytes: 300_000})
@@ -204,10 +204,10 @@ func TestWaitsHoldNoBodies(t *testing.T) {
 		for runs := 0; runs < n; {
 			_ = waiting.conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
 			if _, err := waiting.in.Peek(1); err == nil {
-				// The run before is in the list a moment before its request returns the memory.
+				// The previous run appears in the list a moment before its request releases the memory.
 				resp, p := waiting.answer()
 				if refusals++; p.Code != api.CodeTooManyBytes || refusals > 200 {
-					t.Fatalf("submission %d was answered %d %s (%s), want it to wait", n, resp.StatusCode, p.Code, p.Detail)
+					t.Fatalf("submission %d got %d %s (%s), want it to wait", n, resp.StatusCode, p.Code, p.Detail)
 				}
 				waiting = submit()
 			}
@@ -232,7 +232,7 @@ func TestBodyAboveTheLimitIsNotRead(t *testing.T) {
 	}
 }
 
-// A caller without a key gets 1 KiB, on every route.
+// A caller without a key may send 1 KiB, on every route.
 func TestBodiesOfStrangers(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{})
@@ -244,7 +244,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 		c.send("POST", "/v1/runs", "", headers, "")
 		c.wantProblem("runs, "+headers, http.StatusUnauthorized, api.CodeUnauthenticated)
 		if _, err := c.in.ReadByte(); err == nil {
-			t.Errorf("%s: the connection stays open for the rest of a body", headers)
+			t.Errorf("%s: the connection stays open for the rest of the body", headers)
 		}
 	}
 	c := s.dial()
@@ -252,7 +252,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 	c.wantProblem("a small body", http.StatusUnauthorized, api.CodeUnauthenticated)
 }
 
-// A sender that stalls is cut off, a stranger and a caller alike. This takes five seconds.
+// A sender that stalls is disconnected, with and without a key. This takes five seconds.
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{})
@@ -323,8 +323,8 @@ func TestWaitsOfCallers(t *testing.T) {
 		c.send("POST", "/v1/runs?wait="+wait, key, "Content-Length: 25\r\n", `{"agent":"a","input":"x"}`)
 		return c
 	}
-	submit("5m") // no worker ends it
-	for {        // the run is stored while the request counts
+	submit("5m") // no worker runs it
+	for {        // the run is stored while its request counts
 		resp, _ := s.list(key)
 		var page api.Page[api.Run]
 		if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
@@ -338,7 +338,7 @@ func TestWaitsOfCallers(t *testing.T) {
 	c := s.dial()
 	c.send("POST", "/v1/runs", key, "Content-Length: 25\r\n", `{"agent":"a","input":"x"}`)
 	if resp, p := c.answer(); resp.StatusCode != http.StatusAccepted {
-		t.Errorf("a submission that does not wait was answered %d %s", resp.StatusCode, p.Detail)
+		t.Errorf("a submission that does not wait got %d %s", resp.StatusCode, p.Detail)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestConnectionsOfCallers(t *testing.T) {
 	connect(two).wantProblem("a fourth connection of the tenant", http.StatusTooManyRequests, api.CodeTooManyConnections)
 	first.send("GET", "/v1/whoami", one, "", "") // a counted connection still works
 	if resp, p := first.answer(); resp.StatusCode != http.StatusOK {
-		t.Errorf("the second request of a connection was answered %d %s", resp.StatusCode, p.Detail)
+		t.Errorf("the second request of a connection got %d %s", resp.StatusCode, p.Detail)
 	}
 	_ = first.conn.Close()
 	for {
@@ -378,7 +378,7 @@ func TestConnectionsOfCallers(t *testing.T) {
 	}
 }
 
-// Connections that send nothing make way for those of callers.
+// Idle connections without a request are closed in favor of callers.
 func TestConnectionsOfStrangers(t *testing.T) {
 	t.Parallel()
 	s := serveGuarded(t, gateway.Limits{Connections: 4})
@@ -391,15 +391,15 @@ func TestConnectionsOfStrangers(t *testing.T) {
 	for range 6 {
 		silent = append(silent, s.dial())
 	}
-	for i, c := range silent[:3] { // of six there is place for three
+	for i, c := range silent[:3] { // of six there is space for three
 		if _, err := c.in.ReadByte(); err == nil {
-			t.Errorf("silent connection %d got an answer", i)
+			t.Errorf("silent connection %d got a response", i)
 		}
 	}
 	for _, c := range []*wire{known, s.dial()} {
 		c.send("GET", "/v1/whoami", key, "", "")
 		if resp, p := c.answer(); resp.StatusCode != http.StatusOK {
-			t.Errorf("a caller was answered %d %s", resp.StatusCode, p.Detail)
+			t.Errorf("a caller got %d %s", resp.StatusCode, p.Detail)
 		}
 	}
 	if err := silent[5].conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -418,7 +418,7 @@ func TestMaxResultAboveTheLimit(t *testing.T) {
 		body := fmt.Sprintf(`{"model":{"provider":"scripted","responses":[{"text":"x"}]},"tools":[{"name":"t","max_result":%d}]}`, size)
 		status, p := s.do("PUT", fmt.Sprintf("/v1/agents/a%d", size), token, "", body)
 		if status != want || want == http.StatusBadRequest && (len(p.Errors) != 1 || p.Errors[0].At != "tools[0].max_result") {
-			t.Errorf("max_result %d was answered %d %+v, want %d", size, status, p, want)
+			t.Errorf("max_result %d: %d %+v, want %d", size, status, p, want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// fainting is a store that answers nothing about a run once it has taken a signal.
+// fainting is a store that stops answering about a run once it has stored a signal.
 type fainting struct {
 	state.Store
 
@@ -32,17 +32,17 @@ func (s *fainting) Load(ctx context.Context, id state.RunID) (state.State, error
 	return s.Store.Load(ctx, id)
 }
 
-// The audit has what was done although its answer failed, and not what was refused.
+// The audit records an action whose answer failed, with unknown outcome, and does not record refused actions.
 func TestAuditOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	s := newGuardedOn(t, &fainting{Store: memstore.New(memstore.Config{})})
 	run := s.run("acme")
 	c := s.client("acme", access.Submitter)
 	if _, err := s.client("acme", access.Viewer).Signal(t.Context(), run.ID, api.SignalRequest{Message: api.Text("hello")}); err == nil {
-		t.Fatal("a viewer has sent a message")
+		t.Fatal("a viewer could send a message")
 	}
 	if _, err := c.Signal(t.Context(), run.ID, api.SignalRequest{Message: api.Text("hello")}); err == nil {
-		t.Fatal("the answer did not fail")
+		t.Fatal("the request did not fail")
 	}
 	page, err := s.client("acme", access.Admin).Audit(t.Context(), "", 10)
 	if err != nil {
@@ -55,6 +55,6 @@ func TestAuditOfUnknownOutcome(t *testing.T) {
 		}
 	}
 	if len(outcomes) != 1 || outcomes[0] != api.OutcomeUnknown {
-		t.Errorf("outcomes of signals in the audit: %q, want one that is unknown: %+v", outcomes, page.Items)
+		t.Errorf("outcomes of signals in the audit: %q, want one unknown: %+v", outcomes, page.Items)
 	}
 }

@@ -35,15 +35,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// faulty is a store that fails the calls that its test picks, before or after it
-// has done them, and says what was finalized.
+// faulty is a store that fails selected calls, before or after executing them, and records what was finalized.
 type faulty struct {
 	state.Store
 
 	fail func(call string, id state.RunID) error
 
 	mu        sync.Mutex
-	finalized map[state.RunID]int64 // entries of the log
+	finalized map[state.RunID]int64 // number of log entries
 }
 
 func (f *faulty) broken(call string, id state.RunID) error {
@@ -78,7 +77,7 @@ func (f *faulty) MarkFinalized(ctx context.Context, id state.RunID, seq int64) e
 	return f.Store.MarkFinalized(ctx, id, seq)
 }
 
-// lot is a gateway with three workers, whose tool counts the runs in flight.
+// lot is a gateway with three workers whose tool counts the runs in flight.
 type lot struct {
 	*deployment
 
@@ -89,7 +88,7 @@ type lot struct {
 	under, max int
 }
 
-// toolCall is a call of the tool "work" that goes on when it is let go.
+// toolCall is a call of the tool "work" that continues when it is released.
 type toolCall struct {
 	run   state.RunID
 	letGo func()
@@ -185,7 +184,7 @@ func (l *lot) wait(id string) (api.Batch, []string) {
 	defer cancel()
 	b, err := l.client.WaitBatch(ctx, id, nil)
 	if err != nil {
-		l.t.Fatalf("WaitBatch: %v; it stands at %v", err, b.Counts)
+		l.t.Fatalf("WaitBatch: %v; the batch is %v", err, b.Counts)
 	}
 	var reasons []string
 	for _, run := range b.Items {
@@ -203,8 +202,7 @@ func (l *lot) load(id string) state.State {
 	return st
 }
 
-// awaitFinalized waits until somebody has done what follows from the first n entries
-// of a run.
+// awaitFinalized waits until the first n entries of a run are finalized.
 func (l *lot) awaitFinalized(id string, n int64) {
 	l.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -220,8 +218,8 @@ func (l *lot) awaitFinalized(id string, n int64) {
 	l.t.Fatalf("run %s was never finalized", id)
 }
 
-// L8: of seven runs, two at once are never passed, each lane keeps its order, and
-// all come to their end, on every store.
+// A batch of seven runs with max_parallel 2 never exceeds two, each lane keeps its order, and all runs end, on
+// every store (L8).
 func TestBatchLimit(t *testing.T) {
 	t.Parallel()
 	prefix := func() string { return "t-" + strings.ToLower(ulid.Make().String()) }
@@ -261,7 +259,7 @@ func TestBatchLimit(t *testing.T) {
 			held := []toolCall{l.next(), l.next()}
 			for len(held) > 0 {
 				if b, err := l.client.Batch(t.Context(), accepted.BatchID); err != nil || b.Counts["queued"]+b.Counts["running"] > 2 || b.Done {
-					t.Errorf("while runs are at work the batch stands at %v, done %v, %v", b.Counts, b.Done, err)
+					t.Errorf("while runs are working the batch is %v, done %v, %v", b.Counts, b.Done, err)
 				}
 				i := slices.Index(accepted.RunIDs, string(held[0].run))
 				order = append(order, i)
@@ -285,7 +283,7 @@ func TestBatchLimit(t *testing.T) {
 				}
 			}
 			if l.max != 2 {
-				t.Errorf("%d runs were at work at once, want 2", l.max)
+				t.Errorf("%d runs were working at once, want 2", l.max)
 			}
 			for i, run := range end.Items {
 				if run.Index != i || run.ID != accepted.RunIDs[i] {
@@ -296,8 +294,8 @@ func TestBatchLimit(t *testing.T) {
 	}
 }
 
-// A run that is cancelled while it is held ends at once and takes nobody's place;
-// the lane goes on behind it when the run before it has ended.
+// A pending run that is cancelled ends at once without using a slot. Its lane continues once the run before it
+// has ended.
 func TestBatchCancelPending(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
@@ -312,9 +310,9 @@ func TestBatchCancelPending(t *testing.T) {
 			t.Errorf("run %d ended %s", i, st.Transition.Reason)
 		}
 	}
-	l.awaitFinalized(b.RunIDs[4], 2) // the sweeper's first look
+	l.awaitFinalized(b.RunIDs[4], 2) // the sweeper's first pass
 	if !l.load(b.RunIDs[4]).PendingInBatch() {
-		t.Error("the run behind the cancelled ones started while the first is at work")
+		t.Error("the run behind the cancelled one started while the first was working")
 	}
 	first.letGo()
 	last := l.next()
@@ -327,8 +325,8 @@ func TestBatchCancelPending(t *testing.T) {
 	}
 }
 
-// I2: a worker that dies between the commit that ends a run and the start of the
-// next one stops no lane; neither does an answer that is lost on the way.
+// A worker that dies between the commit that ends a run and the start of the next does not stop its lane, and
+// neither does a lost answer (I2).
 func TestBatchSurvivesLostStarts(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"signal", "signalled"} {
@@ -356,7 +354,8 @@ func TestBatchSurvivesLostStarts(t *testing.T) {
 	}
 }
 
-// L8: a run for which no other waits starts when it is stored, however many are not yet.
+// A run starts as soon as it is stored if no other run is ahead of it, although later runs are not stored yet
+// (L8).
 func TestBatchStartsWhileItIsStored(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) { c.SweepInterval = time.Hour })
@@ -375,12 +374,12 @@ func TestBatchStartsWhileItIsStored(t *testing.T) {
 	}
 }
 
-// I2: what a gateway had stored when it failed runs, and the same submission makes
-// the rest of the same batch.
+// The runs that a gateway had stored before it failed execute, and the same submission adds the rest of the
+// same batch (I2).
 func TestBatchIsCompleted(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
-	var lost atomic.Bool // the connection, after three runs
+	var lost atomic.Bool // fails the connection after three runs
 	lost.Store(true)
 	var mu sync.Mutex
 	var created []string
@@ -400,7 +399,7 @@ func TestBatchIsCompleted(t *testing.T) {
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 503 {
 		t.Fatalf("SubmitBatch = %v, want 503", err)
 	}
-	// The third ends before the fourth exists.
+	// The third run ends before the fourth exists.
 	for _, id := range created {
 		if run, err := l.client.Wait(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -417,16 +416,16 @@ func TestBatchIsCompleted(t *testing.T) {
 		t.Errorf("ends: %v", reasons)
 	}
 	if again := l.batch("hello", 5, 1, "k1"); !cmp.Equal(again, b) {
-		t.Errorf("the same submission = %v, was %v", again, b)
+		t.Errorf("the repeated submission = %v, was %v", again, b)
 	}
 	_, err = l.client.SubmitBatch(t.Context(), request("hello", 4, 1), "k1")
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeIdempotencyConflict {
-		t.Errorf("another batch under the key = %v", err)
+		t.Errorf("a different batch under the key = %v", err)
 	}
 }
 
-// A run of a batch has every field of a submission; one that is to start later holds
-// its place, and what is said to a held run is there when it starts.
+// A run of a batch accepts every field of a submission. A run with a later start holds its slot, and messages
+// to a pending run are there when it starts.
 func TestBatchRunsAreRuns(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
@@ -443,15 +442,15 @@ func TestBatchRunsAreRuns(t *testing.T) {
 	_, _, run := l.call("GET", "/v1/runs/"+ids[2].(string), "")
 	waiting, _ := run["waiting"].(map[string]any)
 	if run["status"] != "waiting" || run["reason"] != "waiting_schedule" || waiting["expires_at"] != nil || run["transition"].(map[string]any)["detail"] != "batch" {
-		t.Errorf("a held run is %v, waiting %v", run["status"], waiting)
+		t.Errorf("a pending run is %v, waiting %v", run["status"], waiting)
 	}
 	if code, _, p := l.call("POST", "/v1/runs/"+ids[2].(string)+"/signals", `{"message":"and d"}`); code != 202 {
-		t.Fatalf("message to a held run = %d %v", code, p)
+		t.Fatalf("message to a pending run = %d %v", code, p)
 	}
 	work.letGo()
 	l.wait(body["batch_id"].(string))
 	if st := l.load(ids[1].(string)); st.UpdatedAt.Before(l.load(ids[0].(string)).FinishedAt.Time) || st.FinishedAt.Format(time.RFC3339Nano) < at {
-		t.Errorf("the run that was to start at %s ended at %s", at, st.FinishedAt)
+		t.Errorf("the run with start_at %s ended at %s", at, st.FinishedAt)
 	}
 	messages, err := l.client.Messages(t.Context(), ids[2].(string))
 	if err != nil || len(messages) != 3 || messages[1].Text() != "and d" {
@@ -471,7 +470,7 @@ func TestBatchRunsAreRuns(t *testing.T) {
 	}
 }
 
-// A batch with a mistake in it is refused as a whole.
+// A batch with an invalid run is refused as a whole.
 func TestBatchProblems(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
@@ -515,8 +514,7 @@ func TestBatchProblems(t *testing.T) {
 	}
 }
 
-// L8: whoever waits for a batch hears of each run once when it has ended, and of one
-// that asks for somebody.
+// WaitBatch reports each run once when it has ended, and each run that starts to wait for a person (L8).
 func TestWaitBatchReports(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
@@ -531,7 +529,7 @@ func TestWaitBatchReports(t *testing.T) {
 	b, err := l.client.WaitBatch(t.Context(), accepted.BatchID, func(b api.Batch, run api.Run) {
 		told[run.ID] = append(told[run.ID], run.Status)
 		if b.Total != 3 || b.Counts[run.Status] == 0 {
-			t.Errorf("told of a run that is %s in a batch that stands at %v", run.Status, b.Counts)
+			t.Errorf("WaitBatch reported a run that is %s in a batch that is %v", run.Status, b.Counts)
 		}
 		if run.Waiting != nil {
 			if _, err := l.client.Signal(t.Context(), run.ID, api.SignalRequest{Approvals: []api.Approval{{CallID: "c1", Decision: "approve"}}}); err != nil {
@@ -547,7 +545,7 @@ func TestWaitBatchReports(t *testing.T) {
 		accepted.RunIDs[0]: {"completed"}, accepted.RunIDs[1]: {"waiting", "completed"}, accepted.RunIDs[2]: {"completed"},
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told:\n%s", diff)
+		t.Errorf("WaitBatch reported (-want +got):\n%s", diff)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

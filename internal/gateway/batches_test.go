@@ -7,8 +7,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Batches are listed, the newest first and each once, however many runs lie between them and
-// however the pages are cut.
+// The list of batches is newest first and has each once, however many runs lie between them and however the
+// pages are cut.
 func TestBatchesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -56,6 +56,6 @@ func TestBatchesAreListed(t *testing.T) {
 		}
 	}
 	if code, _, p := s.call("GET", "/v1/batches?cursor=x", ""); code != 400 || p["code"] != "invalid_cursor" {
-		t.Errorf("a cursor of nobody: %d %v", code, p)
+		t.Errorf("an invalid cursor: %d %v", code, p)
 	}
 }

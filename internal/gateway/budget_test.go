@@ -19,11 +19,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// patientStore hears how long each call may take.
+// patientStore records the longest deadline of its calls.
 type patientStore struct {
 	state.Store
 
-	longest time.Duration // that a call may take; -1: for ever
+	longest time.Duration // the longest time given to a call; -1: unlimited
 }
 
 func (s *patientStore) note(ctx context.Context) {
@@ -60,8 +60,7 @@ func (s *patientStore) List(ctx context.Context, f state.Filter) (state.RunPage,
 	return s.Store.List(ctx, f)
 }
 
-// A Redis that hangs has every request answered when its budget is used up, with when to try
-// again.
+// While Redis hangs, every request is answered when its time budget is used up, with a Retry-After.
 func TestStoreHangs(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -112,6 +111,6 @@ func TestStoreHangs(t *testing.T) {
 		}
 	}
 	if store.longest < 0 || store.longest > budget {
-		t.Errorf("a call of the store was given %s, want at most %s", store.longest, budget)
+		t.Errorf("a store call had %s, want at most %s", store.longest, budget)
 	}
 }

@@ -22,7 +22,7 @@ import (
 type changesReader struct {
 	t     *testing.T
 	close func()
-	last  string // id of the latest event that had one
+	last  string // the latest event id
 
 	mu   sync.Mutex
 	seen []api.Change
@@ -82,7 +82,7 @@ func follow(t *testing.T, url, token, last string) *changesReader {
 	return r
 }
 
-// until waits for a change.
+// until waits for a change that ok accepts.
 func (r *changesReader) until(what string, ok func(api.Change) bool) {
 	r.t.Helper()
 	timeout := time.After(2 * time.Minute)
@@ -96,7 +96,7 @@ func (r *changesReader) until(what string, ok func(api.Change) bool) {
 		select {
 		case <-r.more:
 		case <-timeout:
-			r.t.Fatalf("no change says: %s; there were %d", what, len(r.seen))
+			r.t.Fatalf("no change matches: %s; there were %d", what, len(r.seen))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (r *changesReader) deleted(id string) {
 	r.until(id+" deleted", func(c api.Change) bool { return c.Type == api.RunDeleted && c.RunID == id })
 }
 
-// count returns how many events of a type came.
+// count returns the number of events of a type.
 func (r *changesReader) count(kind string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *changesReader) count(kind string) (n int) {
 	return n
 }
 
-// heard returns what came of a run.
+// heard returns the changes of a run so far.
 func (r *changesReader) heard(id string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +136,8 @@ func (r *changesReader) heard(id string) []string {
 	return all
 }
 
-// A reader hears how each run of the tenant comes to stand, and who comes back hears what it
-// has missed, from any gateway.
+// A reader receives each state change of the tenant's runs. A reader that reconnects receives what it missed,
+// from any gateway.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -158,9 +158,9 @@ func TestChanges(t *testing.T) {
 	again := follow(t, s.url+"/v1/events", "", r.last)
 	again.run(missed, "completed")
 	if got := again.heard(id); len(got) != 0 {
-		t.Errorf("heard twice of %s: %v", id, got)
+		t.Errorf("duplicate changes of %s: %v", id, got)
 	}
-	// Another gateway knows of nothing that was before it.
+	// Another gateway has no memory of earlier changes.
 	there := s.over(s.store, s.bus)
 	elsewhere := follow(t, there.url+"/v1/events", "", r.last)
 	elsewhere.run(missed, "completed")
@@ -172,7 +172,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A reader may ask for some runs, by what never changes about them.
+// A reader may select runs by their immutable properties.
 func TestChangesOfSome(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -183,7 +183,7 @@ func TestChangesOfSome(t *testing.T) {
 	r.run(run["id"].(string), "completed")
 	for _, v := range []map[string]any{other, another} {
 		if got := r.heard(v["id"].(string)); len(got) != 0 {
-			t.Errorf("heard of %v: %v", v["agent"], got)
+			t.Errorf("changes of %v: %v", v["agent"], got)
 		}
 	}
 	follow(t, s.url+"/v1/events?tenant=default", "", "")
@@ -194,7 +194,7 @@ func TestChangesOfSome(t *testing.T) {
 	}
 }
 
-// quiet is a bus that loses all hints.
+// quiet is a bus that loses all notifications.
 type quiet struct{ bus.Bus }
 
 func (quiet) WatchAll(context.Context, func(string, state.RunID)) (func(), error) {
@@ -212,7 +212,7 @@ func (mute) WatchAll(context.Context, func(string, state.RunID)) (func(), error)
 	return nil, errors.New("no answer")
 }
 
-// Hints that are lost delay a change. Without the bus there is no stream.
+// Lost notifications delay a change but do not lose it. Without the bus, the stream is refused.
 func TestChangesWithoutHints(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -224,8 +224,8 @@ func TestChangesWithoutHints(t *testing.T) {
 	}
 }
 
-// Readers hear which runs are deleted, at each gateway, be it that the run was there before them
-// and that they ask for others. No other tenant hears of it.
+// Readers on every gateway are notified of deleted runs, including runs older than the reader and runs outside
+// its filter. Other tenants are not.
 func TestChangesOfDeletedRuns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -248,12 +248,13 @@ func TestChangesOfDeletedRuns(t *testing.T) {
 		elsewhere.deleted(id)
 	}
 	if n := elsewhere.count(api.RunDeleted); n != 2 {
-		t.Errorf("%d runs are said to be deleted, want 2", n)
+		t.Errorf("%d deletion events, want 2", n)
 	}
 	if n := foreign.count(api.RunDeleted); n != 0 {
-		t.Errorf("another tenant heard of %d", n)
+		t.Errorf("another tenant received %d deletion events", n)
 	}
-	// Who was away hears of it: of a gateway that knows, which runs; of another, to read anew.
+	// A reader that reconnects learns of deletions: a gateway that was running names the runs, and another
+	// tells it to reload.
 	elsewhere.close()
 	if err := s.client.Delete(t.Context(), last); err != nil {
 		t.Fatal(err)
@@ -261,16 +262,16 @@ func TestChangesOfDeletedRuns(t *testing.T) {
 	again := follow(t, there.url+"/v1/events", "", elsewhere.last)
 	again.deleted(last)
 	if n := again.count(api.ChangesLost); n != 0 {
-		t.Errorf("told to read anew %d times, want never", n)
+		t.Errorf("told to reload %d times, want 0", n)
 	}
 	third := follow(t, s.over(s.store, s.bus).url+"/v1/events", "", elsewhere.last)
 	if n := third.count(api.ChangesLost); n != 1 {
-		t.Errorf("told to read anew %d times, want once", n)
+		t.Errorf("told to reload %d times, want 1", n)
 	}
 }
 
-// A hint that a run is deleted which is not makes no event, and one that was lost is no loss
-// for a run that was seen.
+// A deletion notice about an existing run creates no event. If a notice is lost, a run that was seen before is
+// still reported as deleted.
 func TestHintsOfDeletedRuns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -288,12 +289,12 @@ func TestHintsOfDeletedRuns(t *testing.T) {
 	deaf.deleted(gone)
 	for _, reader := range []*changesReader{r, deaf} {
 		if n := reader.count(api.RunDeleted); n != 1 {
-			t.Errorf("%d runs are said to be deleted, want 1", n)
+			t.Errorf("%d deletion events, want 1", n)
 		}
 	}
 }
 
-// loads counts how often runs are read.
+// loads counts reads of runs.
 type loads struct {
 	state.Store
 
@@ -308,7 +309,7 @@ func (l *loads) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	return l.Store.Load(ctx, id)
 }
 
-// A run of which much is heard is read a few times a second, and once for all readers.
+// A run with many notifications is read a few times a second, once for all readers.
 func TestChangesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -320,7 +321,7 @@ func TestChangesAreBounded(t *testing.T) {
 		readers = append(readers, follow(t, there.url+"/v1/events", "", ""))
 	}
 	store.mu.Lock()
-	before := store.of[state.RunID(id)] // for its own changes
+	before := store.of[state.RunID(id)] // the reads for its own changes
 	store.mu.Unlock()
 	began := time.Now()
 	for range 20_000 {
@@ -338,7 +339,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Runs of other tenants are not read for a feed, however many of them change.
+// A feed does not read runs of other tenants, however many of them change.
 func TestChangesOfOthersAreNotRead(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -355,12 +356,12 @@ func TestChangesOfOthersAreNotRead(t *testing.T) {
 	defer store.mu.Unlock()
 	for _, id := range foreign {
 		if store.of[id] > 0 {
-			t.Fatalf("%s of another tenant was read", id)
+			t.Fatalf("the gateway read %s of another tenant", id)
 		}
 	}
 }
 
-// Nobody hears of the runs of another tenant, not even by asking for one.
+// A reader receives no changes of another tenant's runs, even if it names one.
 func TestChangesOfOneTenant(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -368,11 +369,11 @@ func TestChangesOfOneTenant(t *testing.T) {
 	foreign, own := s.run("other"), s.run("acme")
 	r.until("the own run", func(c api.Change) bool { return c.Run != nil && c.Run.ID == own.ID })
 	if got := r.heard(foreign.ID); len(got) != 0 {
-		t.Errorf("heard of another tenant's run: %v", got)
+		t.Errorf("received changes of another tenant's run: %v", got)
 	}
 }
 
-// A summary has no long texts.
+// A summary contains no long texts.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

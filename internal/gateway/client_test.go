@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// notOfTheClient are the routes that no method of the client asks, and why.
+// notOfTheClient lists the routes without a client method, with the reason.
 var notOfTheClient = map[string]string{
 	"GET /v1/session":                "of browsers, which have a cookie; the client has a token",
 	"POST /v1/session":               "of browsers",
@@ -33,7 +33,7 @@ var notOfTheClient = map[string]string{
 	"GET /openapi.json":              "a document for tools; the client has its types",
 }
 
-// methods calls the methods of the client that make one kind of request.
+// methods calls the client methods that correspond to the routes.
 func methods(ctx context.Context, c *api.Client) {
 	const id = "run_01JD3X9K3W8Q4V5N6M7P8R9S0T"
 	_, _ = c.Submit(ctx, api.SubmitRequest{}, "")
@@ -120,7 +120,7 @@ func methods(ctx context.Context, c *api.Client) {
 	_ = c.Ready(ctx)
 }
 
-// Each route of the gateway has a method of the client, or a reason why it has none.
+// Each route of the gateway has a client method or a reason why it has none.
 func TestEachRouteHasAMethod(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1000)
@@ -144,14 +144,14 @@ func TestEachRouteHasAMethod(t *testing.T) {
 	for _, pattern := range routes {
 		switch reason := notOfTheClient[pattern]; {
 		case !has[pattern] && reason == "":
-			t.Errorf("%s has no method in pkg/api: write one and call it in methods, or say in notOfTheClient why there is none", pattern)
+			t.Errorf("%s has no method in pkg/api: write one and call it in methods, or add a reason to notOfTheClient", pattern)
 		case has[pattern] && reason != "":
 			t.Errorf("%s has a method and a reason why it has none", pattern)
 		}
 	}
 	for pattern := range notOfTheClient {
 		if !slices.Contains(routes, pattern) {
-			t.Errorf("notOfTheClient has %s, and the gateway has not", pattern)
+			t.Errorf("notOfTheClient has %s, which is not a route of the gateway", pattern)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func refused(t *testing.T, what string, err error, code string) *api.Problem {
 	return p
 }
 
-// Whoever follows the changes hears also of those for which the connection was broken.
+// A client that follows changes also receives those made while its connection was broken.
 func TestClientFollowsChanges(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -192,7 +192,7 @@ func TestClientFollowsChanges(t *testing.T) {
 			continue
 		}
 		if change.Run.Agent != "hello" {
-			t.Errorf("heard of a run of %s", change.Run.Agent)
+			t.Errorf("received a change of a run of %s", change.Run.Agent)
 		}
 		if missed == "" && change.Run.ID == first && change.Run.Terminal() {
 			proxy.CloseClientConnections()
@@ -211,7 +211,7 @@ func TestClientFollowsChanges(t *testing.T) {
 		refused(t, "a filter that does not hold", err, api.CodeInvalidRequest)
 	}
 	if n != 1 {
-		t.Errorf("a stream that is refused has %d pairs, want the error", n)
+		t.Errorf("a refused stream yields %d pairs, want the error", n)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestClientReadsTheDeployment(t *testing.T) {
 	if _, err := s.client.Wait(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the worker was heard", func() bool {
+	eventually(t, "the worker's heartbeat arrives", func() bool {
 		workers, err := s.client.Workers(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Whatever the gateway's own clock shows, times of a submission are the store's: deadlines,
-// start_at, when it was created.
+// The times of a submission (created_at, deadlines, start_at) use the store's clock, whatever the gateway's own
+// clock shows.
 func TestClockOfTheStore(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{-3 * time.Hour, 3 * time.Hour} {

@@ -22,7 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// fragile kills every turn that asks it, until it is mended.
+// fragile kills the worker of every turn that calls it, until it is fixed.
 type fragile struct{ mended atomic.Bool }
 
 func (f *fragile) Generate(ctx context.Context, r model.Request, delta func(model.Delta)) (model.Response, error) {
@@ -37,7 +37,7 @@ func (f *fragile) install(cfg *worker.Config) {
 	cfg.LeaseDuration, cfg.RedeliveryDelay, cfg.SweepInterval, cfg.MaxAttempts = time.Second, 20*time.Millisecond, 10*time.Millisecond, 3
 }
 
-// letters waits for dead letters.
+// letters waits for n dead letters.
 func (s *deployment) letters(n int) []api.DeadLetter {
 	s.t.Helper()
 	for {
@@ -56,7 +56,8 @@ func (s *deployment) letters(n int) []api.DeadLetter {
 	}
 }
 
-// A run whose hook could not decide goes on once the hook can, and its letter names the hook's point.
+// A run whose hook failed continues after a replay once the hook works, and its dead letter names the hook's
+// point.
 func TestReplayAfterFailedHook(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"input", "stop"} {
@@ -88,8 +89,8 @@ func TestReplayAfterFailedHook(t *testing.T) {
 	}
 }
 
-// A poisoned run goes on where it stood once what killed its workers is mended,
-// however many ask for it, and its letter says so (I1).
+// A poisoned run resumes where it stopped once the cause is fixed, however many replays are requested. Its
+// transition says so (I1).
 func TestReplayPoisonedRun(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
@@ -138,15 +139,15 @@ func TestReplayPoisonedRun(t *testing.T) {
 	}
 	again, err := s.client.Replay(t.Context(), l.Seq)
 	if err != nil || again.Status != api.DeadReplayed || again.Replay.RunID != id || again.Replay.At.IsZero() {
-		t.Errorf("replay of what was replayed = %+v, %v", again, err)
+		t.Errorf("second replay of the same letter = %+v, %v", again, err)
 	}
 	if got, _ := s.client.Get(t.Context(), id); got.Status != "completed" {
-		t.Errorf("a second replay has moved the run: %s", got.Status)
+		t.Errorf("a second replay changed the run: %s", got.Status)
 	}
 }
 
-// A message continues a poisoned run without what its turn would have done; then
-// there is nothing left to replay. The run's deletion removes its letter.
+// A message continues a poisoned run and drops the results of its last turn; then there is nothing left to
+// replay. Deleting the run removes its dead letter.
 func TestReplayAfterMessage(t *testing.T) {
 	t.Parallel()
 	broken := &fragile{}
@@ -188,8 +189,7 @@ func TestReplayAfterMessage(t *testing.T) {
 	}
 }
 
-// A refused submission is submitted again once what was missing is there: one run,
-// however often it is replayed.
+// A refused submission is submitted again once its agent exists: one run, however often it is replayed.
 func TestReplaySubmission(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -200,7 +200,7 @@ func TestReplaySubmission(t *testing.T) {
 	}
 	path := "/v1/dead/" + strconv.FormatUint(l.Seq, 10)
 	if code, _, p := s.call("POST", path+"/replay", ""); code != 404 || p["code"] != api.CodeAgentNotFound {
-		t.Errorf("replay before it was mended = %d %v", code, p)
+		t.Errorf("replay before the fix = %d %v", code, p)
 	}
 	s.put("later", `{model: {provider: scripted, responses: [{text: "better late"}]}}`)
 	runs := make(chan string, 8)
@@ -238,7 +238,7 @@ func TestReplaySubmission(t *testing.T) {
 	schema := doc["components"].(map[string]any)["schemas"].(map[string]any)["DeadLetter"].(map[string]any)
 	documented := slices.Sorted(maps.Keys(schema["properties"].(map[string]any)))
 	if diff := cmp.Diff(documented, slices.Sorted(maps.Keys(shown))); diff != "" {
-		t.Errorf("letter: documented (-) and answered (+):\n%s", diff)
+		t.Errorf("letter: documented (-) and returned (+):\n%s", diff)
 	}
 	if shown["status"] != "replayed" {
 		t.Errorf("letter = %v", shown)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// parsed returns the syntax of a Go file of the module.
+// parsed returns the syntax tree of a Go file of the module.
 func parsed(t *testing.T, path string) *ast.File {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
@@ -22,7 +22,8 @@ func parsed(t *testing.T, path string) *ast.File {
 	return f
 }
 
-// The comment of api.DeadLetter and the OpenAPI document list the kinds of dead letters that the bus has.
+// The comment of api.DeadLetter and the OpenAPI document list exactly the kinds of dead letters that the bus
+// has.
 func TestKindsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	var kinds, commented []string

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run that has ended can be deleted, one in flight cannot, and what is gone is not there.
+// A run that has ended can be deleted, one in flight cannot. A deleted run is not found.
 func TestDeleteRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -42,8 +42,8 @@ func TestDeleteRun(t *testing.T) {
 	}
 }
 
-// partDeletion is a store whose first two deletions fail after they have marked the run as deleted, as those of
-// JetStream can.
+// partDeletion is a store whose first two deletions fail after they have marked the run as deleted, as can
+// happen on JetStream.
 type partDeletion struct {
 	state.Store
 
@@ -78,8 +78,8 @@ func TestDeleteAfterAFailedDeletion(t *testing.T) {
 	}
 }
 
-// A batch with deleted runs ends and stays readable, also without its first run and, for a
-// while, without any; another tenant sees nothing of it.
+// A batch with deleted runs ends and stays readable, also without its first run and, for a while, without any.
+// Another tenant cannot see it.
 func TestBatchWithDeletedRuns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -122,7 +122,7 @@ func TestBatchWithDeletedRuns(t *testing.T) {
 		t.Errorf("the key gives batch %v, want %s", again["batch_id"], batch)
 	}
 	if code, _, p := s.call("GET", "/v1/runs/"+ids[1].(string), ""); code != 404 { //nolint:forcetypeassert // ids are texts
-		t.Errorf("the batch was submitted again, and its deleted run: %d %v", code, p)
+		t.Errorf("the batch was submitted again, and its deleted run is: %d %v", code, p)
 	}
 	remove(0)
 	stands(false, 2, 2, 0, 1)
@@ -137,11 +137,11 @@ func TestBatchWithDeletedRuns(t *testing.T) {
 	remove(2)
 	stands(true, 3, 2, 1, 0)
 	if again := submit(); again["batch_id"] == batch {
-		t.Errorf("the key of a batch whose first run was deleted gives the same batch")
+		t.Errorf("the key of a batch whose first run was deleted returns the same batch")
 	}
 }
 
-// A fork lives on when the run is deleted that it was made of, and so does a run of another tree.
+// A fork outlives the deletion of its original.
 func TestDeleteForkedRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -171,6 +171,6 @@ func TestDeleteForkedRun(t *testing.T) {
 	}
 	again, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: []byte(`"hi"`)}, "key")
 	if err != nil || again.ID == run.ID {
-		t.Errorf("the key of a deleted run gives %s, %v", again.ID, err)
+		t.Errorf("the key of a deleted run returns %s, %v", again.ID, err)
 	}
 }

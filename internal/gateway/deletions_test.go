@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A hash approves a call of its own run only, however alike the calls of two runs are.
+// A hash approves a call of its own run only, even if the calls of two runs are identical.
 func TestHashOfAnotherRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -40,8 +40,8 @@ func TestHashOfAnotherRun(t *testing.T) {
 	}
 }
 
-// The gateway says why it refuses a message to a run that is being deleted, and the deletion of a
-// tree in which a run is about to be created or of a run below another: the client may try again.
+// The gateway gives the reason when it refuses a message to a run that is being deleted, the deletion of a run
+// below another, or the deletion of a tree in which a run is about to be created. The client may retry.
 func TestRefusalsOfDeletions(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -83,7 +83,7 @@ func TestRefusalsOfDeletions(t *testing.T) {
 	}
 	below, err := below.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hi")}})
 	if err == nil {
-		_, err = s.store.Create(t.Context(), state.NewRun{State: below, RedeliveryDelay: time.Hour}) // no sweep has it end
+		_, err = s.store.Create(t.Context(), state.NewRun{State: below, RedeliveryDelay: time.Hour}) // the sweeper cannot end it
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +92,8 @@ func TestRefusalsOfDeletions(t *testing.T) {
 	refused("a tree with a run in flight", "DELETE", "/v1/runs/"+root, "", "run_in_flight")
 }
 
-// noting is a store that has noted the deletion of a run of a batch and has the run yet, as the
-// store on Redis between two steps of a deletion.
+// noting is a store that has marked a run of a batch as deleted but still has the run, like Redis between two
+// steps of a deletion.
 type noting struct {
 	state.Store
 
@@ -109,7 +109,7 @@ func (n noting) DeletedOfBatch(ctx context.Context, first state.RunID) (state.De
 	return state.DeletedBatch{BatchOrigin: origin, Deleted: n.deleted}, nil
 }
 
-// While a run of a batch is deleted it counts once.
+// A run of a batch counts once while it is being deleted.
 func TestBatchDuringADeletion(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -129,8 +129,7 @@ func TestBatchDuringADeletion(t *testing.T) {
 	}
 }
 
-// The runs of a batch that were deleted stay so when it is submitted again after their markers
-// have expired.
+// Deleted runs of a batch stay deleted when the batch is submitted again after their markers have expired.
 func TestBatchAfterTheMarkers(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -167,14 +166,14 @@ func TestBatchAfterTheMarkers(t *testing.T) {
 	mu.Unlock()
 	again, err := there.client.SubmitBatch(t.Context(), request("hello", 3, 0), "key")
 	if err != nil || again.BatchID != b.BatchID || again.RunIDs[1] != b.RunIDs[1] {
-		t.Errorf("the same submission = %+v, %v; want %+v", again, err, b)
+		t.Errorf("the repeated submission = %+v, %v; want %+v", again, err, b)
 	}
 	if code, _, p := there.call("GET", "/v1/runs/"+string(gone), ""); code != 404 {
 		t.Errorf("the deleted run: %d %v", code, p)
 	}
 }
 
-// A batch is nobody's but its tenant's, also when its runs were deleted.
+// A batch is visible only to its tenant, also after its runs were deleted.
 func TestBatchOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -193,7 +192,7 @@ func TestBatchOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// A batch is stored to its end when its client goes away meanwhile.
+// A batch is stored completely even if its client disconnects.
 func TestBatchOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -207,7 +206,7 @@ func TestBatchOutlivesItsClient(t *testing.T) {
 		return nil
 	}}, s.bus)
 	if _, err := there.client.SubmitBatch(ctx, request("hello", 3, 0), ""); err == nil {
-		t.Fatal("the client did not go away")
+		t.Fatal("the client did not disconnect")
 	}
 	close(left)
 	eventually(t, "all runs are stored", func() bool {
@@ -216,7 +215,7 @@ func TestBatchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// passing is a store in which some runs end, or are deleted, before their aborts come.
+// passing is a store in which some runs end, or are deleted, before their aborts arrive.
 type passing struct {
 	state.Store
 
@@ -230,8 +229,8 @@ func (p passing) Abort(ctx context.Context, id state.RunID, a state.Abort, delay
 	return p.Store.Abort(ctx, id, a, delay)
 }
 
-// A run that ends or is deleted between the list and its abort does not fail the cancellation of
-// the others, and does not count as cancelled.
+// If a run ends or is deleted between the list and its abort, the cancellation of the others succeeds and does
+// not count it.
 func TestCancelRunsThatEnd(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -71,7 +71,7 @@ func (manyLetters) DeadLetters(_ context.Context, _ string, _ uint64, limit int)
 	return letters, nil
 }
 
-// A page whose items are read one by one is answered where the store is far away, too.
+// A page whose items are read one by one is still answered in time from a distant store.
 func TestPagesOfDistantStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestPagesOfDistantStore(t *testing.T) {
 	})
 }
 
-// A long run takes messages where the store is far away, too: its log is read in few pages.
+// A long run accepts messages in time on a distant store: its log is read in few pages.
 func TestLongRunOfDistantStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// compared is the report of one case that ran against two versions, of which the second has failed.
+// compared is the report of one case that ran against two versions, of which the second failed.
 const compared = `{
 	"file": "capitals.yaml", "repeat": 1, "judge_cost_usd": 0,
 	"versions": [
@@ -90,7 +90,7 @@ func TestEvaluations(t *testing.T) {
 	}
 }
 
-// Pages are newest first, and each evaluation is on one of them, whatever is stored meanwhile.
+// Pages are newest first, and each evaluation is on exactly one, whatever is stored in between.
 func TestEvaluationPages(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -164,7 +164,7 @@ func TestOldestEvaluationGoes(t *testing.T) {
 	}
 }
 
-// Reports that contradict themselves are refused with the place and the remedy.
+// Reports that contradict themselves are refused with the location and the remedy.
 func TestEvaluationRefusals(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -196,7 +196,7 @@ func TestEvaluationRefusals(t *testing.T) {
 		}
 	}
 	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/x", token, strings.ReplaceAll(compared, "capitals@2", "Capitals@2")); status != http.StatusBadRequest || !strings.Contains(p.Detail, "versions[0].version") {
-		t.Errorf("a name that is not one of an agent: %d %s", status, p.Detail)
+		t.Errorf("an invalid agent name: %d %s", status, p.Detail)
 	}
 	if status, p := s.doJSON(http.MethodPut, "/v1/evaluations/a%20b", token, compared); status != http.StatusBadRequest || !strings.Contains(p.Detail, "the id is not valid") {
 		t.Errorf("a bad id: %d %s", status, p.Detail)
@@ -206,7 +206,7 @@ func TestEvaluationRefusals(t *testing.T) {
 	}
 }
 
-// Evaluations are of one tenant, and are deleted with it.
+// An evaluation belongs to one tenant and is deleted with it.
 func TestEvaluationsOfTenants(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -232,7 +232,7 @@ func TestEvaluationsOfTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := acme.Evaluation(t.Context(), "e"); err != nil || e.File != "capitals.yaml" {
-		t.Errorf("another tenant has changed it: %+v, %v", e, err)
+		t.Errorf("another tenant could change it: %+v, %v", e, err)
 	}
 	if err := admin.DeleteTenant(t.Context(), "acme"); err != nil {
 		t.Fatal(err)

@@ -18,13 +18,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// frames reads a whole stream as it is on the wire.
+// frames reads a whole stream as raw SSE frames.
 func (s *deployment) frames(path string, headers ...string) []sse.Event {
 	s.t.Helper()
 	return s.follow(path, nil, headers...)
 }
 
-// follow is frames. It closes waits, unless that is nil, when the event has come that the run waits.
+// follow is frames. If waits is not nil, it closes waits at the event that says that the run waits.
 func (s *deployment) follow(path string, waits chan<- struct{}, headers ...string) []sse.Event {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
@@ -60,8 +60,7 @@ func (s *deployment) follow(path string, waits chan<- struct{}, headers ...strin
 	}
 }
 
-// Every committed event has its number as its id and the fields that all have; a
-// live one has no id and seq null.
+// Every committed event has its number as its id and the common fields; a live event has no id and seq null.
 func TestEventsOnTheWire(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -91,20 +90,20 @@ func TestEventsOnTheWire(t *testing.T) {
 		}
 		next++
 	}
-	// Last-Event-ID overrides after, as a browser repeats its first URL.
+	// Last-Event-ID overrides after, because a browser repeats its first URL.
 	last := strconv.Itoa(next - 2)
 	got := s.frames("/v1/runs/"+id+"/events?after=1", "Last-Event-ID", last, "Accept", "text/event-stream, application/json")
 	if len(got) != 1 || got[0].Type != string(state.EntryFinished) {
 		t.Errorf("after %s: %d events", last, len(got))
 	}
-	// The first words come before there is anything to tell.
+	// The stream sends bytes before it has an event.
 	resp, err := http.Get(s.url + "/v1/runs/" + id + "/events")
 	if err != nil {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.HasPrefix(string(body), ": open\n\nid: 1\n") {
-		t.Errorf("the stream starts with %.40q, %v", body, err)
+		t.Errorf("the stream begins with %.40q, %v", body, err)
 	}
 	resp.Body.Close()
 	resp, err = http.Head(s.url + "/v1/runs/" + id + "/events")
@@ -120,8 +119,7 @@ func TestEventsOnTheWire(t *testing.T) {
 	}
 }
 
-// muted is a bus that loses what it should tell those who watch, and hands the test
-// the means to tell something else.
+// muted is a bus that loses its notifications to watchers, and lets the test send others.
 type muted struct {
 	bus.Bus
 
@@ -139,7 +137,7 @@ func (s *deployment) muted() (*deployment, chan func(bus.Notice)) {
 	return s.over(s.store, b), b.watched
 }
 
-// Hints that are lost cost time and nothing else.
+// Lost notifications delay events but lose none.
 func TestEventsWithoutTheBus(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -158,8 +156,8 @@ func TestEventsWithoutTheBus(t *testing.T) {
 	}
 }
 
-// Doubles are skipped, gaps are filled from the store, and a flood that the reader
-// does not keep up with neither blocks the bus nor loses a committed event (I9).
+// Duplicates are skipped and gaps are filled from the store. A reader that cannot keep up neither blocks the
+// bus nor loses a committed event (I9).
 func TestEventsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -194,10 +192,10 @@ func TestEventsOutOfOrder(t *testing.T) {
 	next := 1
 	for _, f := range <-done {
 		if f.Type == string(state.LiveModelDelta) {
-			t.Errorf("a delta that the reader did not want")
+			t.Errorf("a delta that the reader did not request")
 		}
 		if f.Type == string(state.LiveTurnStarted) {
-			t.Errorf("turn 0 starts after turn 1: %s", f.Data)
+			t.Errorf("turn 0 begins after turn 1: %s", f.Data)
 		}
 		if f.ID != "" {
 			if f.ID != strconv.Itoa(next) {
@@ -211,7 +209,7 @@ func TestEventsOutOfOrder(t *testing.T) {
 	}
 }
 
-// Deltas are for the runs that asked for them, and for readers who want them.
+// Deltas are sent only for runs that requested them, to readers who want them.
 func TestDeltas(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -222,7 +220,7 @@ func TestDeltas(t *testing.T) {
 		if run["status"] != "waiting" {
 			t.Fatalf("run = %v", run)
 		}
-		// A reader that has not read the log when the run ends gets no deltas, so the run goes on only
+		// A reader that has not read the whole log when the run ends gets no deltas. So the run continues only
 		// when the reader has the last event, and its model takes a moment.
 		deltas, waits := 0, make(chan struct{})
 		done := make(chan []sse.Event, 1)
@@ -239,20 +237,20 @@ func TestDeltas(t *testing.T) {
 		return deltas
 	}
 	got := 0
-	for range 3 { // a reader that is slow, on a busy machine, gets none
+	for range 3 { // on a busy machine a slow reader gets none
 		got += count("deltas", "")
 		if got > 0 {
 			break
 		}
 	}
 	if got == 0 {
-		t.Error("no deltas for a run that asked for them")
+		t.Error("no deltas for a run that requested them")
 	}
 	if n := count("deltas", "?stream=turns"); n != 0 {
 		t.Errorf("%d deltas for a reader who wants none", n)
 	}
 	if n := count("turns", "?stream=deltas"); n != 0 {
-		t.Errorf("%d deltas of a run that did not ask for them", n)
+		t.Errorf("%d deltas of a run that did not request them", n)
 	}
 }
 

@@ -68,8 +68,7 @@ func (b *objectBus) DeleteObject(ctx context.Context, tenant, name string) error
 	return b.Bus.DeleteObject(ctx, tenant, name)
 }
 
-// The problem of a request about a file names the part that has failed: documents are in the store, contents
-// on the bus.
+// The problem of a file request names the part that failed: the store for documents, the bus for contents.
 func TestFileProblemNamesThePart(t *testing.T) {
 	t.Parallel()
 	store, b := &fileStore{Store: memstore.New(memstore.Config{})}, &objectBus{Bus: membus.New()}

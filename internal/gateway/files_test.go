@@ -36,7 +36,7 @@ func (s *guarded) upload(c *api.Client, f api.FileUpload, content string) api.Fi
 	return made
 }
 
-// Files are uploaded raw or as forms, listed, described, downloaded for saving, and deleted.
+// Files can be uploaded raw or as forms, listed, described, downloaded as attachments, and deleted.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -81,7 +81,7 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("Files: %+v, %v", page, err)
 	}
 	rest, err := c.Files(t.Context(), *page.NextCursor, 100)
-	all := append(page.Items, rest.Items...) // those of one millisecond in any order
+	all := append(page.Items, rest.Items...) // files of one millisecond are in any order
 	if err != nil || len(all) != 5 || !slices.Contains(all, raw) || rest.NextCursor != nil {
 		t.Errorf("Files: %+v, then %+v, %v", page, rest, err)
 	}
@@ -90,7 +90,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Range", "bytes=1-2") // is ignored
+	req.Header.Set("Range", "bytes=1-2") // ignored
 	if resp, err = http.DefaultClient.Do(req); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Uploads that cannot be stored are refused with the reason, and leave nothing.
+// An upload that cannot be stored is refused with the reason, and leaves nothing behind.
 func TestFilesRefused(t *testing.T) {
 	t.Parallel()
 	store, b := memstore.New(memstore.Config{}), membus.New()
@@ -142,7 +142,7 @@ func TestFilesRefused(t *testing.T) {
 		req.Header.Set("Content-Type", contentType)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return http.StatusRequestEntityTooLarge, "larger than 1048576 bytes" // closed before all was sent
+			return http.StatusRequestEntityTooLarge, "larger than 1048576 bytes" // closed before everything was sent
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
@@ -178,7 +178,7 @@ func TestFilesRefused(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", name, status, text, tt.status, tt.want)
 		}
 	}
-	// A sender that disappears in the middle.
+	// A sender disappears in the middle of an upload.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -188,11 +188,11 @@ func TestFilesRefused(t *testing.T) {
 	_, _ = io.ReadAll(conn)
 	_ = conn.Close()
 	if status, _ := post("text/plain", "", strings.NewReader(strings.Repeat("x", 1<<20))); status != http.StatusCreated {
-		t.Errorf("a file of the largest size: %d", status)
+		t.Errorf("a file of the maximum size: %d", status)
 	}
 	names, err := b.ObjectNames(t.Context(), "acme")
 	if err != nil || len(names) != 1 {
-		t.Errorf("stored: %v, %v, want the last one", names, err)
+		t.Errorf("stored: %v, %v, want only the last one", names, err)
 	}
 }
 
@@ -203,7 +203,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seer is a provider that records what its models see.
+// seer is a provider that records what its models read.
 type seer struct {
 	mu   sync.Mutex
 	seen [][]state.Message
@@ -268,8 +268,8 @@ func (s *deployment) ended(id string) api.Run {
 	return run
 }
 
-// A model reads the files that the input and messages name, also in a fork, and the history has only their
-// names. A file cannot be deleted before the runs that name it.
+// A model reads the files that the input and messages name, also in a fork. The history contains only their
+// names. A file cannot be deleted while runs name it.
 func TestFilesOfRuns(t *testing.T) {
 	t.Parallel()
 	eye := &seer{}
@@ -290,7 +290,7 @@ func TestFilesOfRuns(t *testing.T) {
 	s.ended(run.ID)
 	want = append(want, "b.pdf application/pdf %PDF")
 	if got := eye.files(t); !slices.Equal(got, want) {
-		t.Errorf("after the message the model saw %.200q", got)
+		t.Errorf("after the message the model read %.200q", got)
 	}
 	messages, err := s.client.Messages(t.Context(), run.ID)
 	if err != nil {
@@ -307,7 +307,7 @@ func TestFilesOfRuns(t *testing.T) {
 	}
 	s.ended(fork.ID)
 	if got := eye.files(t); !slices.Equal(got, want[:1]) {
-		t.Errorf("in the fork the model saw %.200q", got)
+		t.Errorf("in the fork the model read %.200q", got)
 	}
 	batch, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: "hello", Input: api.Text("x")}, {Agent: "hello", Input: input(second)}}}, "")
 	if err != nil {
@@ -315,7 +315,7 @@ func TestFilesOfRuns(t *testing.T) {
 	}
 	s.ended(batch.RunIDs[0])
 	s.ended(batch.RunIDs[1])
-	// As long as one of the runs exists, its files do.
+	// The files exist as long as one of the runs does.
 	for _, id := range []string{run.ID, batch.RunIDs[0]} {
 		if err := s.client.Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -340,8 +340,8 @@ func TestFilesOfRuns(t *testing.T) {
 	}
 }
 
-// A repetition of a submission returns its run although the file is gone. A run whose file is gone fails with
-// the reason.
+// A repeated submission returns its run although the file is gone. A run whose file is gone fails with the
+// reason.
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -373,7 +373,7 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// Parts of type file that cannot work are refused at their place.
+// Invalid file parts are refused with their location.
 func TestFilePartsRefused(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// stores are those that a deployment may have, and one in memory.
+// stores are the stores of a deployment, and one in memory.
 var stores = map[string]func(t *testing.T) state.Store{
 	"memory": func(*testing.T) state.Store { return memstore.New(memstore.Config{}) },
 	"redis": func(t *testing.T) state.Store {
@@ -51,13 +51,13 @@ var stores = map[string]func(t *testing.T) state.Store{
 	},
 }
 
-// moments is a worker's store and its model: it calls back at moments of a run's first turn.
+// moments is a worker's store and model. It calls back at chosen moments of a run's first turn.
 type moments struct {
 	state.Store
 	model.Provider
 
 	mu   sync.Mutex
-	at   map[string]func(state.RunID) // by moment, once a run
+	at   map[string]func(state.RunID) // by moment, once per run
 	done map[string]bool
 }
 
@@ -92,7 +92,7 @@ func (m *moments) Commit(ctx context.Context, l state.Lease, c state.Commit) (st
 	return done, err
 }
 
-// final is a deployment on a store, with somebody who does something at a moment.
+// final is a deployment on one store, with a callback at a chosen moment.
 type final struct {
 	t      *testing.T
 	client *api.Client
@@ -137,7 +137,7 @@ func (f *final) say(id state.RunID, text string) {
 }
 
 func (f *final) cancel(id state.RunID) {
-	resp, err := http.Post(f.url+"/v1/runs/"+string(id)+"/cancel", "application/json", strings.NewReader(`{}`)) //nolint:noctx // ends with the test
+	resp, err := http.Post(f.url+"/v1/runs/"+string(id)+"/cancel", "application/json", strings.NewReader(`{}`)) //nolint:noctx // closed when the test ends
 	if err != nil {
 		f.t.Error(err)
 		return
@@ -145,10 +145,10 @@ func (f *final) cancel(id state.RunID) {
 	_ = resp.Body.Close()
 }
 
-// run submits a run and returns what ?wait answered, and its events to the end of the stream.
+// run submits a run and returns the answer to ?wait and its events up to the end of the stream.
 func (f *final) run() (api.Run, []api.Event) {
 	f.t.Helper()
-	resp, err := http.Post(f.url+"/v1/runs?wait=2m", "application/json", strings.NewReader(`{"agent":"talk","input":"x"}`)) //nolint:noctx // ends with the test
+	resp, err := http.Post(f.url+"/v1/runs?wait=2m", "application/json", strings.NewReader(`{"agent":"talk","input":"x"}`)) //nolint:noctx // closed when the test ends
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -177,8 +177,7 @@ func (f *final) again(id string) []api.Event {
 	return events
 }
 
-// reply submits a run over the bus and returns the replies that its sender has when one of
-// them has an output.
+// reply submits a run over the bus and returns the replies once one of them has the output.
 func (f *final) reply(subject, output string) []api.Run {
 	f.t.Helper()
 	f.bus.Submit("default", "talk", []byte(`{"input":"x"}`), map[string]string{"Turnpike-Reply": subject})
@@ -215,9 +214,8 @@ func ends(events []api.Event) int {
 	return n
 }
 
-// What is said to a run during its last turn is taken before run.finished, which is then
-// the last event. Who waits, who gets a reply and who reads the stream hear the same. What is
-// said after the end was committed continues the run, and a transition says so.
+// A message to a run during its last turn precedes run.finished, which is then the last event; ?wait, the reply
+// and the stream agree. A message after the end was committed continues the run, with a transition.
 func TestFinishedIsFinal(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores {
@@ -232,12 +230,12 @@ func TestFinishedIsFinal(t *testing.T) {
 				}
 				last := events[len(events)-1]
 				if n := ends(events); n != 1 || last.Type != state.EntryFinished || last.Output == nil || *last.Output != "second" {
-					t.Errorf("%s: run.finished comes %d times, the last event is %s", moment, n, last.Type)
+					t.Errorf("%s: run.finished appears %d times, the last event is %s", moment, n, last.Type)
 				}
 				if !slices.ContainsFunc(events, func(e api.Event) bool {
 					return e.Type == state.EntryTransition && e.Reason == state.UserMessage && len(e.Messages) == 1 && e.Messages[0].Text() == "one more thing"
 				}) {
-					t.Errorf("%s: no transition has what was said", moment)
+					t.Errorf("%s: no transition has the message", moment)
 				}
 				if replies := f.reply("reply."+strings.ReplaceAll(moment, " ", "_"), "second"); len(replies) != 1 {
 					t.Errorf("%s: %d replies, want one", moment, len(replies))
@@ -267,8 +265,8 @@ func TestFinishedIsFinal(t *testing.T) {
 	}
 }
 
-// What was said before a cancellation is in the log, marked, even if both come when the end
-// of the run is decided and not yet committed.
+// Messages before a cancellation are in the log, marked as undelivered, even if both arrive after the end of
+// the run was decided and before it is committed.
 func TestUndeliveredAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores {

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// L9: a fork shares the history up to a turn, and goes on by itself.
+// A fork shares the history up to a turn and continues on its own (L9).
 func TestFork(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -33,7 +33,7 @@ func TestFork(t *testing.T) {
 	for _, m := range page["items"].([]any) {
 		roles = append(roles, fmt.Sprintf("%v@%v", m.(map[string]any)["role"], m.(map[string]any)["turn"]))
 	}
-	// Its model answers from the beginning, since it is asked for the first time.
+	// The fork's model starts its script from the beginning.
 	want := "[user@0 assistant@1 tool@1 user@1 assistant@2 tool@2 assistant@3 tool@3 assistant@4]"
 	if fmt.Sprint(roles) != want {
 		t.Errorf("messages = %v, want %s", roles, want)
@@ -60,7 +60,7 @@ func TestFork(t *testing.T) {
 			t.Errorf("fork %s = %d %v, want %q", body, code, p["detail"], want)
 		}
 	}
-	// A turn whose calls are not answered yet is no history.
+	// A turn with unanswered calls cannot be forked.
 	_, _, waiting := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
 	if code, _, p := s.call("POST", fmt.Sprintf("/v1/runs/%s/fork", waiting["id"]), `{"turn":1}`); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), "have no result yet") {
 		t.Errorf("fork of a waiting turn = %d %v", code, p)
@@ -88,7 +88,7 @@ func TestForkIsRepeatedAfterDeletion(t *testing.T) {
 	}
 }
 
-// K6: a session as its participants saw it.
+// The session view shows what the participants saw (K6).
 func TestSessionView(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -108,19 +108,18 @@ func TestSessionView(t *testing.T) {
 	}
 }
 
-// L8: a run to its end in one call, with every event as it comes and all of them
-// afterwards.
+// Do runs to the end in one call, passes on each event as it arrives, and returns them all (L8).
 func TestDo(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	seen := 0
 	run, events, err := s.client.Do(t.Context(), api.SubmitRequest{Agent: "adder", Input: json.RawMessage(`"go"`)}, "", func(api.Event) { seen++ })
 	if err != nil || run.Status != "completed" || len(events) == 0 || seen != len(events) || events[len(events)-1].Type != state.EntryFinished {
-		t.Errorf("Do = %s, %d events of which %d were told, %v", run.Status, len(events), seen, err)
+		t.Errorf("Do = %s, %d events of which %d were passed on, %v", run.Status, len(events), seen, err)
 	}
 }
 
-// A caller who waits for a run is not told that it waits for runs of its own.
+// Wait does not return while a run waits for its own child runs.
 func TestWaitSeesThroughChildren(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// said is what the model saw of a run: roles, texts and results, the latter with their origin
-// if it is another than the tool.
+// said returns what the model read in a run: roles, texts and results, the latter with their origin unless it
+// is the tool.
 func (s *deployment) said(id string) []string {
 	s.t.Helper()
 	messages, err := s.client.Messages(s.t.Context(), id)
@@ -38,7 +38,7 @@ func (s *deployment) said(id string) []string {
 	return out
 }
 
-// A fork continues with the agent that was responsible at its turn, and a message with the one that is.
+// A fork continues with the agent that was responsible at its turn, and a message with the current one.
 func TestForkAfterHandoff(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -58,7 +58,7 @@ func TestForkAfterHandoff(t *testing.T) {
 		if code != 202 || forked["agent"] != want || forked["active_agent"] != nil {
 			t.Fatalf("fork at turn %d = %d %v", turn, code, forked)
 		}
-		// The fork of the front agent hands over, too.
+		// The fork of the front agent also hands over.
 		if _, err := s.client.Wait(t.Context(), forked["id"].(string)); err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +75,8 @@ func TestForkAfterHandoff(t *testing.T) {
 	}
 }
 
-// A fork changes exactly what it names: the version, the instructions, a message, a result. It
-// says so, and the original stays as it is.
+// A fork changes exactly what it names: the version, the instructions, a message or a result. It records that,
+// and the original is unchanged.
 func TestForkChanges(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -132,24 +132,24 @@ func TestForkChanges(t *testing.T) {
 			t.Errorf("%s: %v@%v, %v", test.name, forked["agent"], forked["agent_version"], d)
 		}
 	}
-	// Other instructions are a definition of their own, which stays as it is.
+	// Changed instructions become an immutable definition of their own.
 	forked, got := fork(`{"turn": 1, "instructions": "Be rude."}`)
 	if got[0] != "system@0 text: Be rude." || got[1] != "user@0 text: go" {
 		t.Errorf("other instructions: %v", got)
 	}
 	name := forked["agent"].(string)
 	if d := forked["transition"].(map[string]any)["detail"]; !strings.HasPrefix(name, "draft-") || forked["metadata"].(map[string]any)["draft"] != "teller" || d != id+" turn 1, changed: the instructions" {
-		t.Errorf("run of other instructions: %v", forked)
+		t.Errorf("run of changed instructions: %v", forked)
 	}
 	if _, _, a := s.call("GET", "/v1/agents/"+name+"?version=1", ""); a["definition"].(map[string]any)["instructions"] != "Be rude." {
 		t.Errorf("its definition: %v", a)
 	}
 	for _, a := range s.list("/v1/agents") {
 		if a.(map[string]any)["name"] == name {
-			t.Error("the draft is in the list of agents")
+			t.Error("the list of agents contains the draft")
 		}
 	}
-	// None at all, and the same as before.
+	// Empty instructions, and unchanged ones.
 	if _, got := fork(`{"turn": 0, "instructions": ""}`); got[0] != "user@0 text: go" {
 		t.Errorf("no instructions: %v", got)
 	}
@@ -157,9 +157,9 @@ func TestForkChanges(t *testing.T) {
 		t.Errorf("the same instructions: %v", forked["agent"])
 	}
 	if diff := cmp.Diff(before, s.said(id)); diff != "" {
-		t.Errorf("the original has changed: %s", diff)
+		t.Errorf("the original changed: %s", diff)
 	}
-	// The same key gives the same run: a caller who has heard nothing asks again.
+	// The same key returns the same run, so that a caller without an answer can retry.
 	once := func(body string) (api.Run, error) {
 		var req api.ForkRequest
 		if err := json.Unmarshal([]byte(body), &req); err != nil {
@@ -183,7 +183,7 @@ func (s *deployment) list(path string) []any {
 	return page["items"].([]any)
 }
 
-// What is wrong with the changes of a fork is told at once, each with its place.
+// All invalid changes of a fork are reported at once, each with its location.
 func TestForkRefused(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -224,14 +224,14 @@ func TestForkRefused(t *testing.T) {
 	refused(fmt.Sprintf(`{"turn": 1, "tool_results": [{"call_id": "c", "content": %q}]}`, strings.Repeat("x", 128<<10+1)), map[string]string{"tool_results[0].content": "has 131073 bytes, at most 131072 are allowed"})
 	refused(`{"turn": 1, "messages": [{"id": "msg_1_1", "parts": []}]}`, map[string]string{"messages[0].parts": "parts is missing"})
 	refused(`{"turn": 9, "agent_version": -1}`, map[string]string{"turn": "name a turn from 0 to 3", "agent_version": "give a number from 1"})
-	// A turn of a call names it.
+	// The problem names the turn of the call.
 	if code, _, p := s.call("POST", path, `{"turn": 2, "tool_results": [{"call_id": "c", "turn": 2, "content": "x"}]}`); code != 202 {
 		t.Errorf("the call of a turn: %d %v", code, p)
 	}
 }
 
-// Other instructions are a definition that nobody has published: they take an author, and none
-// will do where definitions are reviewed.
+// Changed instructions are an unpublished definition: they require an author, and are refused in a tenant with
+// review.
 func TestForkInstructionsAreReviewed(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)

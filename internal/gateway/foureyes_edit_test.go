@@ -38,7 +38,7 @@ func newEdits(t *testing.T, s *guarded, ann *api.Client, definition string) *edi
 	return e
 }
 
-// call returns the call that waits as c1.
+// call returns the waiting call c1.
 func (e *edits) call() api.WaitCall {
 	e.t.Helper()
 	run, err := e.read.Get(e.t.Context(), e.id)
@@ -55,8 +55,8 @@ func (e *edits) call() api.WaitCall {
 	return run.Waiting.Calls[i]
 }
 
-// approve decides about c1 as it waits, with other arguments unless they are empty, and returns
-// the code of a refusal.
+// approve decides about the waiting call c1, with other arguments unless they are empty, and returns the code
+// of a refusal.
 func (e *edits) approve(c *api.Client, arguments string) string {
 	e.t.Helper()
 	return e.send(c, api.Approval{CallID: "c1", Decision: "approve", Hash: e.call().Hash, Arguments: json.RawMessage(arguments)})
@@ -115,8 +115,8 @@ const (
 	ruled  = `{"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"pay","id":"c1","arguments":{"amount":100}}]},{"text":"done"}]},"tools":[{"name":"pay","approval":"args.amount > 10"}]}`
 )
 
-// With four eyes an edit needs a person who has neither asked for the run nor edited the call,
-// however often it is edited.
+// With four eyes, an edited call needs the approval of a person who neither asked for the run nor edited the
+// call, however often it is edited.
 func TestFourEyesOfEdits(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)
@@ -129,7 +129,7 @@ func TestFourEyesOfEdits(t *testing.T) {
 	e := newEdits(t, s, ann, always)
 	before := e.call()
 	if before.Again != nil {
-		t.Errorf("a call that nobody has edited waits again: %+v", before.Again)
+		t.Errorf("an unedited call waits again: %+v", before.Again)
 	}
 	if code := e.approve(bob, `{"amount":2}`); code != "" {
 		t.Fatalf("edit: %s", code)
@@ -144,7 +144,7 @@ func TestFourEyesOfEdits(t *testing.T) {
 			t.Errorf("%s approves the edit: %q", who, code)
 		}
 		if code := e.approve(c, `{"amount":3}`); code != api.CodeForbidden {
-			t.Errorf("%s edits once more: %q", who, code)
+			t.Errorf("%s edits again: %q", who, code)
 		}
 	}
 	if code := e.send(dan, api.Approval{CallID: "c1", Decision: "approve"}); code != api.CodeStaleApproval {
@@ -153,7 +153,7 @@ func TestFourEyesOfEdits(t *testing.T) {
 	if code := e.send(dan, api.Approval{CallID: "c1", Decision: "approve", Hash: before.Hash}); code != api.CodeStaleApproval {
 		t.Errorf("with the hash of the call before the edit: %q", code)
 	}
-	// Carl edits it back: those arguments are his, and the call before was the model's.
+	// Carl edits the call back: now the arguments are his, no longer the model's.
 	if code := e.approve(carl, `{"amount":1}`); code != "" {
 		t.Fatalf("edit back: %s", code)
 	}
@@ -165,7 +165,7 @@ func TestFourEyesOfEdits(t *testing.T) {
 			t.Errorf("%s approves: %q", who, code)
 		}
 	}
-	// The same arguments, spelled differently, are no edit.
+	// The same arguments in other notation are not an edit.
 	if code := e.approve(dan, `{ "amount" : 1 }`); code != "" {
 		t.Fatalf("approve: %s", code)
 	}
@@ -175,8 +175,8 @@ func TestFourEyesOfEdits(t *testing.T) {
 	}
 }
 
-// An approval that names the hash of an edit which lies in the inbox is refused: the log does not
-// name the editor yet.
+// An approval with the hash of an edit that is still in the inbox is refused: the log does not name the editor
+// yet.
 func TestFourEyesOfPredictedHash(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)
@@ -192,7 +192,7 @@ func TestFourEyesOfPredictedHash(t *testing.T) {
 	}
 	next := st.ApprovalHash("c1", "pay", json.RawMessage(`{"amount":2}`))
 	if code := e.send(bob, api.Approval{CallID: "c1", Decision: "approve", Hash: next}); code != api.CodeStaleApproval {
-		t.Errorf("with the hash of an edit to come: %q", code)
+		t.Errorf("with the hash of a pending edit: %q", code)
 	}
 	if code := e.approve(bob, `{"amount":2}`); code != "" {
 		t.Fatalf("edit: %s", code)
@@ -205,7 +205,7 @@ func TestFourEyesOfPredictedHash(t *testing.T) {
 	}
 }
 
-// In a signal that decides about two calls, only the edited one waits for a third person.
+// If one signal decides about two calls, only the edited one waits for a third person.
 func TestFourEyesOfSeveralCalls(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)
@@ -228,8 +228,8 @@ func TestFourEyesOfSeveralCalls(t *testing.T) {
 	s.await(ann, e.id, "completed")
 }
 
-// Without four eyes an edit counts as the approval of a tool that always needs one, and one that
-// the rule matches waits again and says so, also in the event.
+// Without four eyes, an edit counts as the approval of a tool that always needs one. An edited call that
+// matches the rule waits again, and the event says why.
 func TestEditedCallSaysWhyItWaitsAgain(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)

@@ -24,8 +24,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// patient is a provider whose model "patient" says when a run calls it first, and answers that
-// call after release.
+// patient is a provider whose model "patient" reports the first call of a run, and answers it after release.
 type patient struct {
 	model.Provider
 
@@ -43,13 +42,13 @@ func (p patient) Generate(ctx context.Context, r model.Request, onDelta func(mod
 	return p.Provider.Generate(ctx, r, onDelta)
 }
 
-// newWorked returns a gateway that asks for keys, with a worker that has the tool pay.
+// newWorked returns a gateway that requires keys, with a worker that has the tool pay.
 func newWorked(t *testing.T) *guarded {
 	t.Helper()
 	return newWorkedBy(t, scripted.New())
 }
 
-// newWorkedBy is newWorked with a provider of models.
+// newWorkedBy is newWorked with the given model provider.
 func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
 	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
@@ -86,8 +85,8 @@ func (s *guarded) await(c *api.Client, id, reason string) {
 	})
 }
 
-// Nobody approves what they have asked for: not in a run to which they said it, nor in one that
-// such a run has started.
+// Nobody can approve calls that they asked for: neither in a run that they sent a message to, nor in one that
+// such a run started.
 func TestFourEyes(t *testing.T) {
 	t.Parallel()
 	held := patient{scripted.New(), make(chan struct{}, 10), make(chan struct{})}
@@ -118,7 +117,7 @@ func TestFourEyes(t *testing.T) {
 		}
 		return run
 	}
-	// child is the run that a run has started, which it has a moment after it waits for it.
+	// child returns the run that a run has started. It appears a moment after the parent waits for it.
 	child := func(parent string) (id string) {
 		t.Helper()
 		awaitSetting(t, func() bool {
@@ -137,15 +136,15 @@ func TestFourEyes(t *testing.T) {
 	decide := func(what, id string) {
 		t.Helper()
 		if p, ok := errors.AsType[*api.Problem](approve(ann, id)); !ok || p.Code != api.CodeForbidden {
-			t.Errorf("%s: who asked for it approves it: %v", what, p)
+			t.Errorf("%s: the requester approves: %v", what, p)
 		}
 		if err := approve(bob, id); err != nil {
-			t.Errorf("%s: somebody else approves: %v", what, err)
+			t.Errorf("%s: another principal approves: %v", what, err)
 		}
 		await(id, "completed")
 	}
 
-	// Bob has submitted the run, and Ann has said to it what is to be done.
+	// Bob submitted the run, and Ann sent it the instruction.
 	run := submit(bob, "payer")
 	await(run.ID, "completed")
 	if _, err := ann.Signal(t.Context(), run.ID, api.SignalRequest{Message: api.Text("pay me")}); err != nil {
@@ -153,13 +152,13 @@ func TestFourEyes(t *testing.T) {
 	}
 	await(run.ID, "waiting_approval")
 	if p, ok := errors.AsType[*api.Problem](approve(bob, run.ID)); !ok || p.Code != api.CodeForbidden {
-		t.Errorf("who submitted the run approves: %v", p)
+		t.Errorf("the submitter approves: %v", p)
 	}
 	if p, ok := errors.AsType[*api.Problem](approve(ann, run.ID)); !ok || p.Code != api.CodeForbidden {
-		t.Errorf("who asked for the payment approves it: %v", p)
+		t.Errorf("the requester of the payment approves it: %v", p)
 	}
 
-	// Bob's run starts later, and Ann has said something to it before.
+	// Bob's run starts later, and Ann sent it a message before.
 	var later api.Run
 	var err error
 	for ahead := time.Second; later.Reason == nil || *later.Reason != string(state.WaitingSchedule); ahead *= 2 {
@@ -169,16 +168,16 @@ func TestFourEyes(t *testing.T) {
 		if _, err = ann.Signal(t.Context(), later.ID, api.SignalRequest{Message: api.Text("pay me")}); err != nil {
 			t.Fatal(err)
 		}
-		if later, err = ann.Get(t.Context(), later.ID); err != nil { // On a busy machine it may have started.
+		if later, err = ann.Get(t.Context(), later.ID); err != nil { // on a busy machine it may have started
 			t.Fatal(err)
 		}
 	}
 	await(later.ID, "waiting_approval")
 	if p, ok := errors.AsType[*api.Problem](approve(ann, later.ID)); !ok || p.Code != api.CodeForbidden {
-		t.Errorf("who asked for the payment before the start approves it: %v", p)
+		t.Errorf("the requester approves, having asked before the start: %v", p)
 	}
 
-	// Somebody else forks what Ann has asked for, and forks that.
+	// Another principal forks Ann's run, and forks the fork.
 	var forked api.Run
 	carl, from := s.client("acme", both...), map[string]string{"who submitted": submit(ann, "child").ID, "who sent a message": run.ID}
 	await(from["who submitted"], "waiting_approval")
@@ -201,12 +200,12 @@ func TestFourEyes(t *testing.T) {
 		}
 		await(forked.ID, "waiting_approval")
 		if p, ok := errors.AsType[*api.Problem](approve(ann, forked.ID)); !ok || p.Code != api.CodeForbidden {
-			t.Errorf("a fork: %s before approves: %v", what, p)
+			t.Errorf("a fork: %s, a requester of the original, approves: %v", what, p)
 		}
 	}
 
-	// Ann and Carl have said something while the model of Bob's run was at work, which takes in
-	// both at once: both have asked.
+	// Ann and Carl send messages while the model of Bob's run is working. The run reads both at once: both are
+	// requesters.
 	busy := submit(bob, "busy")
 	<-held.begun
 	for _, c := range []*api.Client{carl, ann} {
@@ -218,11 +217,11 @@ func TestFourEyes(t *testing.T) {
 	await(busy.ID, "waiting_approval")
 	for who, c := range map[string]*api.Client{"the first": carl, "the second": ann} {
 		if p, ok := errors.AsType[*api.Problem](approve(c, busy.ID)); !ok || p.Code != api.CodeForbidden {
-			t.Errorf("%s who asked while the model was at work approves: %v", who, p)
+			t.Errorf("%s, who sent a message while the model was working, approves: %v", who, p)
 		}
 	}
 
-	// Bob's run has another agent ask, to which Ann says what is to be paid.
+	// Bob's run starts another agent that asks, and Ann answers what to pay.
 	asks := submit(bob, "asks")
 	await(asks.ID, "waiting_child")
 	asked := child(asks.ID)
@@ -232,13 +231,13 @@ func TestFourEyes(t *testing.T) {
 	}
 	await(asks.ID, "waiting_approval")
 	if p, ok := errors.AsType[*api.Problem](approve(ann, asks.ID)); !ok || p.Code != api.CodeForbidden {
-		t.Errorf("who answered a run below approves: %v", p)
+		t.Errorf("the principal who answered a child run approves: %v", p)
 	}
 	if err := approve(carl, asks.ID); err != nil {
-		t.Errorf("somebody else approves: %v", err)
+		t.Errorf("another principal approves: %v", err)
 	}
 
-	// Ann's run has another agent pay.
+	// Ann's run starts another agent that pays.
 	above := submit(ann, "parent")
 	await(above.ID, "waiting_child")
 	below := child(above.ID)
@@ -251,7 +250,7 @@ func TestFourEyes(t *testing.T) {
 	decide("a fork of a run below", forked.ID)
 }
 
-// Who has sent a submission that was refused has asked for the run, whoever replays it.
+// The sender of a refused submission is the requester of its run, whoever replays it.
 func TestFourEyesOfReplayed(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)
@@ -284,7 +283,7 @@ func TestFourEyesOfReplayed(t *testing.T) {
 	}
 }
 
-// Whoever submitted a run has asked for all runs below it, however deep, and for their forks.
+// The submitter of a run is a requester of all its descendants, at any depth, and of their forks.
 func TestFourEyesOfDescendants(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)

@@ -15,11 +15,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// attacked is a gateway with the agent a, to which a fuzzer may say anything.
+// attacked is a gateway with the agent a, for fuzzed input.
 type attacked struct {
 	g   *gateway.Gateway
-	run string // of the agent
-	n   int    // inputs that it has had
+	run string // a run of the agent
+	n   int    // number of inputs so far
 }
 
 func newAttacked(f *testing.F) *attacked {
@@ -29,7 +29,7 @@ func newAttacked(f *testing.F) *attacked {
 	return a
 }
 
-// fresh is a gateway of which nothing is known yet: what is submitted stays in memory.
+// fresh replaces the gateway and its store: submitted inputs stay in memory.
 func (a *attacked) fresh(tb testing.TB) {
 	tb.Helper()
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{MaxBody: 64 << 10})
@@ -48,7 +48,7 @@ func (a *attacked) fresh(tb testing.TB) {
 	a.run = run.ID
 }
 
-// next begins with another input.
+// next starts with another input.
 func (a *attacked) next(tb testing.TB) {
 	tb.Helper()
 	if a.n++; a.n > 500 {
@@ -56,7 +56,7 @@ func (a *attacked) next(tb testing.TB) {
 	}
 }
 
-// ask makes a request. No answer is a mistake of the gateway's, and none that refuses is long.
+// ask makes a request. It fails on a server error, and on a refusal that is too long.
 func (a *attacked) ask(tb testing.TB, method, target string, body []byte, header http.Header) *httptest.ResponseRecorder {
 	tb.Helper()
 	u, err := url.Parse(target)
@@ -82,7 +82,7 @@ func (a *attacked) ask(tb testing.TB, method, target string, body []byte, header
 	return w
 }
 
-// Whatever is submitted, a run is stored and can be read, or the caller is told why not.
+// A submission is stored as a run that can be read, or refused with a reason.
 func FuzzSubmit(f *testing.F) {
 	f.Add([]byte(`{"agent":"a","input":"x"}`), "")
 	f.Add([]byte(`{"agent":"a","input":[{"role":"user","content":"x"}],"limits":{"max_turns":3,"cost_usd":0.5,"deadline":"10m"},"priority":"high","metadata":{"k":"v"},"stream":"deltas"}`), "key")
@@ -105,13 +105,13 @@ func FuzzSubmit(f *testing.F) {
 		}
 		for _, path := range []string{"", "/messages?view=full", "/turns"} {
 			if w := a.ask(t, http.MethodGet, "/v1/runs/"+run.ID+path, nil, nil); w.Code != http.StatusOK {
-				t.Errorf("%q was taken, and GET %s is %d %s", body, path, w.Code, w.Body)
+				t.Errorf("%q was accepted, and GET %s returns %d %s", body, path, w.Code, w.Body)
 			}
 		}
 	})
 }
 
-// Whatever a signal says, it is taken or refused, and the run can be read.
+// A signal is accepted or refused, and the run stays readable.
 func FuzzSignal(f *testing.F) {
 	f.Add([]byte(`{"message":"x"}`), "")
 	f.Add([]byte(`{"message":{"role":"user","parts":[{"type":"text","text":"x"}]}}`), "k")
@@ -133,7 +133,7 @@ func FuzzSignal(f *testing.F) {
 	})
 }
 
-// Whatever is uploaded, raw or as a form, becomes a file that reads back, or is refused.
+// An upload, raw or as a form, becomes a file that reads back unchanged, or is refused.
 func FuzzUpload(f *testing.F) {
 	form := "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nuser_data\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.pdf\"\r\n" +
 		"Content-Type: application/pdf\r\n\r\n%PDF\r\n--b--\r\n"
@@ -160,7 +160,7 @@ func FuzzUpload(f *testing.F) {
 			t.Errorf("%q of type %q reads back as %d %q", body, kind, content.Code, content.Body)
 		}
 		if got := content.Header().Get("Content-Disposition"); !strings.HasPrefix(got, "attachment") {
-			t.Errorf("%q is saved by %q", name, got)
+			t.Errorf("%q is downloaded with %q", name, got)
 		}
 		if w := a.ask(t, http.MethodDelete, "/v1/files/"+made.ID, nil, nil); w.Code != http.StatusNoContent {
 			t.Errorf("DELETE = %d %s", w.Code, w.Body)
@@ -168,7 +168,7 @@ func FuzzUpload(f *testing.F) {
 	})
 }
 
-// Whatever a reader says it has, it gets a page or a refusal.
+// Any Last-Event-ID gets a page or a refusal.
 func FuzzLastEventID(f *testing.F) {
 	for _, id := range []string{"", "0", "1", "-1", "9223372036854775807", "9223372036854775808", "1e3", "0x1", " 1", "+1", "١"} {
 		f.Add(id, "")
@@ -188,7 +188,7 @@ func FuzzLastEventID(f *testing.F) {
 	})
 }
 
-// Whatever a list is asked for, its page can be gone on with.
+// The cursor of any list page leads to another page.
 func FuzzLists(f *testing.F) {
 	f.Add("status=completed&agent=a", "")
 	f.Add("metadata.k=v&parent=run_01JD3X9K3W8Q4V5N6M7P8R9S0T", "created_after=2026-01-01T00:00:00Z")
@@ -204,7 +204,7 @@ func FuzzLists(f *testing.F) {
 			w := a.ask(t, http.MethodGet, path+one+"&"+two, nil, nil)
 			var page api.Page[json.RawMessage]
 			if err := json.Unmarshal(w.Body.Bytes(), &page); w.Code == http.StatusOK && err != nil && !strings.Contains(path, "messages") {
-				t.Errorf("GET %s%s&%s is no page: %v", path, one, two, err)
+				t.Errorf("GET %s%s&%s does not return a page: %v", path, one, two, err)
 			}
 		}
 	})

@@ -29,7 +29,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// deployment is a gateway with a worker behind it.
+// deployment is a gateway with a worker.
 type deployment struct {
 	t      *testing.T
 	url    string
@@ -38,7 +38,7 @@ type deployment struct {
 	store  *flaky
 }
 
-// flaky is a store that can be away.
+// flaky is a store that can be unreachable.
 type flaky struct {
 	state.Store
 
@@ -47,7 +47,7 @@ type flaky struct {
 	onRecord func(run state.RunID, r state.Record)
 }
 
-// recording calls f before each record of a turn.
+// recording calls call before each record of a turn.
 func (f *flaky) recording(call func(run state.RunID, r state.Record)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *deployment) put(name, def string) {
 	}
 }
 
-// call makes a request and returns status, headers and the decoded body.
+// call makes a request and returns the status, headers and decoded body.
 func (s *deployment) call(method, path, body string, headers ...string) (int, http.Header, map[string]any) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -197,7 +197,7 @@ func (s *deployment) submit(agent string) string {
 	return run.ID
 }
 
-// events follows a run until it has ended, or until ok says enough.
+// events follows a run until it has ended or ok returns true.
 func (s *deployment) events(id string, after int64, ok func(api.Event) bool) []api.Event {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
@@ -257,14 +257,14 @@ func TestIdempotency(t *testing.T) {
 	_, _, first := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Idempotency-Key", "k")
 	code, _, again := s.call("POST", "/v1/runs", `{ "input":"x", "agent":"hello" }`, "Idempotency-Key", "k")
 	if code != 202 || again["id"] != first["id"] {
-		t.Errorf("the same body spelt otherwise: %d %v, want %v", code, again["id"], first["id"])
+		t.Errorf("the same body in other notation: %d %v, want %v", code, again["id"], first["id"])
 	}
 	if code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"y"}`, "Idempotency-Key", "k"); code != 409 || p["code"] != "idempotency_conflict" {
 		t.Errorf("another body: %d %v", code, p)
 	}
 }
 
-// Bad input gets an answer that names what is wrong; nothing is half accepted.
+// Bad input is refused with the name of the invalid part; nothing is partly accepted.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -328,10 +328,10 @@ func TestBadInput(t *testing.T) {
 	}
 	_, _, p := s.call("PUT", "/v1/agents/bad", "model: {provider: scripted}\ntools:\n  - name: t\n    knd: x\nlop: {}\n")
 	if got := fmt.Sprint(p["errors"]); !strings.Contains(got, "at:tools[0].knd column:5") || !strings.Contains(got, "line:4") || !strings.Contains(got, "at:lop column:1") {
-		t.Errorf("mistakes of a definition = %v; want each with its line", got)
+		t.Errorf("errors of a definition = %v; want each with its line", got)
 	}
 	if code, _, p := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Sec-Fetch-Site", "cross-site"); code != 403 {
-		t.Errorf("a page of another deployment: %d %v", code, p)
+		t.Errorf("a cursor of another deployment: %d %v", code, p)
 	}
 	if page, err := s.client.List(t.Context(), nil); err != nil || len(page.Items) != 1 {
 		t.Errorf("%d runs exist, %v; the refused ones must not", len(page.Items), err)
@@ -351,7 +351,7 @@ func TestSignals(t *testing.T) {
 	}
 	path := "/v1/runs/" + run["id"].(string) + "/signals"
 	if code, _, p := s.call("POST", path, `{"answer":"x"}`); code != 409 || p["code"] != "not_waiting" {
-		t.Errorf("an answer that nobody asked for: %d %v", code, p)
+		t.Errorf("an answer to a call that does not wait: %d %v", code, p)
 	}
 	approve := `{"signal_id":"s1","approvals":[{"call_id":"c1","decision":"approve"}]}`
 	for range 2 { // the same signal counts once
@@ -363,7 +363,7 @@ func TestSignals(t *testing.T) {
 	if last := all[len(all)-1]; last.Type != state.EntryFinished || last.Reason != state.EndCompleted {
 		t.Errorf("last event = %s %s", last.Type, last.Reason)
 	}
-	// A user message continues the finished run; a single_call cannot be continued.
+	// A user message continues a finished run; a single_call run cannot be continued.
 	id := s.submit("hello")
 	s.events(id, 0, nil)
 	if code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"message":"more"}`); code != 202 {
@@ -394,7 +394,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A reader that comes back misses nothing and sees nothing twice (I9).
+// A reader that reconnects misses no event and gets none twice (I9).
 func TestEventsResume(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -411,7 +411,7 @@ func TestEventsResume(t *testing.T) {
 			t.Errorf("after %d: %d events from %d", after, len(rest), rest[0].Seq)
 		}
 	}
-	// Whoever has the last event of an ended run already is done at once.
+	// A reader that already has the last event of an ended run is done at once.
 	for e, err := range s.client.Events(t.Context(), id, int64(len(whole))) {
 		t.Errorf("after the last event: %+v, %v", e, err)
 	}
@@ -483,7 +483,7 @@ func TestDependenciesUnreachable(t *testing.T) {
 		t.Errorf("readyz = %d %v", code, ready)
 	}
 	s.store.setDown(false)
-	// Without the bus a run is accepted all the same: the sweeper publishes it.
+	// Without the bus a run is still accepted: the sweeper publishes it.
 	if err := s.bus.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +492,7 @@ func TestDependenciesUnreachable(t *testing.T) {
 	}
 }
 
-// The document and the routes agree, both ways.
+// The OpenAPI document and the routes agree in both directions.
 func TestOpenAPIAgrees(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -508,7 +508,7 @@ func TestOpenAPIAgrees(t *testing.T) {
 	}
 	served := map[string]bool{"GET /metrics": true}
 	for _, r := range gateway.Routes(s.t) {
-		served[strings.Replace(r, "...}", "}", 1)] = true // a template of OpenAPI does not say that it may have slashes
+		served[strings.Replace(r, "...}", "}", 1)] = true // an OpenAPI template cannot express slashes
 	}
 	if diff := cmp.Diff(served, listed); diff != "" {
 		t.Errorf("routes served (-) and documented (+):\n%s", diff)
@@ -523,7 +523,7 @@ func TestOpenAPIAgrees(t *testing.T) {
 	}
 }
 
-// A stream with nothing to say yet still tells that it is open.
+// A stream without events still sends its headers.
 func TestSilentStreamOpens(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -542,7 +542,7 @@ func TestSilentStreamOpens(t *testing.T) {
 	}
 }
 
-// A definition that says what the latest version says makes no version.
+// A PUT of a definition equal to the latest version creates no version.
 func TestStatusOfAPut(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A handoff needs no name: it is called after the agent that it goes to, and the version says so.
+// A handoff tool without a name is named after its target agent, and the version shows that name.
 func TestHandoffWithoutAName(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

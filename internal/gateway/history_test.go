@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Whoever may send messages cannot make a run as large as they like: each turn has all of it
-// in memory. It can be read and cancelled still.
+// The history of a run is bounded, because each turn holds all of it in memory. Messages beyond the bound are
+// refused; the run can still be read and cancelled.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]string{30: "", 40: api.CodeHistoryFull} {
@@ -52,10 +52,10 @@ func TestHistoryIsBounded(t *testing.T) {
 			}
 		}
 		if w := do(http.MethodGet, path, ""); w.Code != http.StatusOK {
-			t.Errorf("a run of %d MiB is read: %d", size, w.Code)
+			t.Errorf("GET of a run of %d MiB: %d", size, w.Code)
 		}
 		if w := do(http.MethodPost, path+"/cancel", ""); w.Code >= http.StatusBadRequest {
-			t.Errorf("a run of %d MiB is cancelled: %d %.200s", size, w.Code, w.Body)
+			t.Errorf("cancel of a run of %d MiB: %d %.200s", size, w.Code, w.Body)
 		}
 	}
 }

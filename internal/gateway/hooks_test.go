@@ -24,7 +24,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// secretsOfHooks are those of all tenants.
+// secretsOfHooks are the hook secrets of all tenants.
 var secretsOfHooks = map[string]string{"HOOK": "a secret", "OLD": "an old secret"}
 
 func newHooked(t *testing.T) *guarded {
@@ -72,7 +72,7 @@ func sign(secret, text string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// github delivers as GitHub does.
+// github sends a delivery as GitHub does.
 func (s *guarded) github(path, secret, id, body string, more ...string) (int, api.HookResult, api.Problem) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
@@ -138,7 +138,7 @@ func TestWebhooksMustNotSignForHooks(t *testing.T) {
 	}
 }
 
-// The hooks of a tenant end with it: a delivery to one is refused as one to an unknown hook.
+// A deleted tenant's hooks are deleted: a delivery to one is refused like one to an unknown hook.
 func TestHooksEndWithTheirTenant(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -161,7 +161,7 @@ func TestHooksEndWithTheirTenant(t *testing.T) {
 	}
 }
 
-// A delivery makes one run, however often it comes, and whatever changes in between.
+// A delivery creates one run, however often it arrives, even if the hook or the agent changes in between.
 func TestHookMakesOneRun(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -209,20 +209,20 @@ func TestHookMakesOneRun(t *testing.T) {
 	if len(seen) != 2 || !seen["d-1"+first.RunID] {
 		t.Errorf("20 copies of two deliveries made %v", seen)
 	}
-	// The definition changes so that it no longer takes the event, then the agent goes.
+	// The hook is changed so that it ignores the event; then the agent is deleted.
 	s.hook("acme", "triage", strings.Replace(triage, "event.issue.title", "event.gone", 1))
 	if status, again, p := s.github(made.Path, "a secret", "d-1", opened(1)); status != http.StatusAccepted || again.RunID != first.RunID {
-		t.Errorf("a repetition after a change of the hook: %d %+v %s", status, again, p.Detail)
+		t.Errorf("a repeated delivery after a change of the hook: %d %+v %s", status, again, p.Detail)
 	}
 	if status, _, p := s.github(made.Path, "a secret", "d-3", opened(1)); status != http.StatusUnprocessableEntity || p.Code != api.CodeInvalidDelivery || !strings.Contains(p.Detail, "run.input") {
-		t.Errorf("a delivery that the mapping does not take: %d %s", status, p.Detail)
+		t.Errorf("a delivery that the mapping ignores: %d %s", status, p.Detail)
 	}
 	s.hook("acme", "triage", triage)
 	if err := s.client("acme", access.Author).DeleteAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	if status, again, p := s.github(made.Path, "a secret", "d-1", opened(1)); status != http.StatusAccepted || again.RunID != first.RunID {
-		t.Errorf("a repetition after the agent is gone: %d %+v %s", status, again, p.Detail)
+		t.Errorf("a repeated delivery after the agent was deleted: %d %+v %s", status, again, p.Detail)
 	}
 	audit, err := s.client("acme", access.Admin).Audit(t.Context(), "", 0)
 	if err != nil || !slices.ContainsFunc(audit.Items, func(a api.AuditEntry) bool {
@@ -232,7 +232,7 @@ func TestHookMakesOneRun(t *testing.T) {
 	}
 }
 
-// A stranger learns nothing: an unknown hook, one of another tenant and a wrong signature answer alike.
+// A refusal reveals nothing: an unknown hook, one of another tenant and a wrong signature get the same answer.
 func TestHookRefusals(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -282,7 +282,7 @@ func TestHookRefusals(t *testing.T) {
 	}
 }
 
-// A hook takes as many deliveries a minute as it says. Those without a signature do not count.
+// A hook accepts its configured number of deliveries a minute. Unsigned ones do not count.
 func TestHookRate(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -302,7 +302,7 @@ func TestHookRate(t *testing.T) {
 	}
 }
 
-// slack delivers as Slack does.
+// slack sends a delivery as Slack does.
 func (s *guarded) slack(path, body, kind string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
@@ -329,7 +329,7 @@ func (s *guarded) slack(path, body, kind string) (int, string) {
 	}
 }
 
-// The first message of a thread in Slack starts a run, and each other one continues it, once.
+// The first message of a Slack thread starts a run, and each other message continues it, once.
 func TestHookContinuesARun(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -354,7 +354,7 @@ func TestHookContinuesARun(t *testing.T) {
 		send("Ev1", "1.0", "", "Hello.")
 		send("Ev2", "1.1", "1.0", "One more thing.")
 	}
-	send("Ev1", "1.0", "", "Hello.") // again, after the signal
+	send("Ev1", "1.0", "", "Hello.") // repeated after the signal
 	send("Ev3", "2.0", "", "Another thread.")
 	page, err := s.client("acme", access.Viewer).List(t.Context(), nil)
 	if err != nil || len(page.Items) != 2 {
@@ -369,11 +369,11 @@ func TestHookContinuesARun(t *testing.T) {
 		t.Errorf("the first run has the signals %+v, %v", pending, err)
 	}
 	if status, body := s.slack(made.Path, "command=%2Fask&text=x", "application/x-www-form-urlencoded"); status != 422 {
-		t.Errorf("a command that the expressions do not take: %d %s", status, body)
+		t.Errorf("a command that the expressions ignore: %d %s", status, body)
 	}
 }
 
-// pending returns the signals of a run that no turn has used.
+// pending returns the signals of a run that no turn has consumed.
 func (s *guarded) pending(id string) ([]state.Signal, error) {
 	st, err := s.store.Load(s.t.Context(), state.RunID(id))
 	if err != nil {
@@ -383,7 +383,7 @@ func (s *guarded) pending(id string) ([]state.Signal, error) {
 	return c.Signals, err
 }
 
-// A hook sends a signal to the run that its expression names, of its own tenant only.
+// A hook sends a signal to the run that its expression names, in its own tenant only.
 func TestHookSignals(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -403,7 +403,7 @@ func TestHookSignals(t *testing.T) {
 	}
 }
 
-// Settings of a hook are checked when they are stored.
+// Hook settings are validated when they are stored.
 func TestHookSettings(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A tenant has the tools of providers that an admin leaves it, and a limit of cost needs a bound of their
-// uses: at the definition if that has the limit, else at the submission.
+// A tenant may use the provider tools that an admin allows. A cost limit requires a bound on their uses:
+// checked at the definition if it has the limit, else at the submission.
 func TestProviderToolsOfTenant(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -48,6 +48,6 @@ func TestProviderToolsOfTenant(t *testing.T) {
 		}
 	}
 	if status, p := s.do(http.MethodPut, "/v1/tenants/acme", admin, "", `{"provider_tools": ["web_serch"]}`); status != http.StatusBadRequest || !strings.Contains(p.Detail, "provider_tools[0]") {
-		t.Errorf("a tool that no provider has: %d %+v", status, p)
+		t.Errorf("an unknown provider tool: %d %+v", status, p)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// The block that a use of code_execution goes back as, and the words in its place for others.
+// The block that the provider gets back for a use of code_execution, and the text that replaces it for other
+// agents.
 var (
 	usedBlock = map[string]string{"anthropic": `"code_execution_tool_result"`, "openai": `"code_interpreter_call"`, "gemini": `"codeExecutionResult"`}
 	usedText  = "code_execution, run by the model's provider"
@@ -29,8 +30,8 @@ func says(text string) mockmodel.Response {
 	return mockmodel.Response{Scripted: model.Scripted{Text: text}}
 }
 
-// After a handoff the uses of a provider's tool go back as they came to an agent with the same model and the
-// tool, and as text to any other. The same holds for a fork and for a message later on.
+// After a handoff, uses of a provider's tool are sent unchanged to an agent with the same model and the tool,
+// and as text to any other. The same holds for a fork and for a later message.
 func TestProviderToolsAfterHandoff(t *testing.T) {
 	t.Parallel()
 	const tools = `[{"name": "code_execution", "kind": "provider"}]`
@@ -76,8 +77,8 @@ func TestProviderToolsAfterHandoff(t *testing.T) {
 	}
 }
 
-// A fork sends the uses of a provider's tool back as they came, and as text where it changes the agent's
-// version to one without the tool.
+// A fork sends the uses of a provider's tool unchanged, or as text if it switches to an agent version without
+// the tool.
 func TestProviderToolsInFork(t *testing.T) {
 	t.Parallel()
 	for vendor, block := range usedBlock {
@@ -106,8 +107,7 @@ func TestProviderToolsInFork(t *testing.T) {
 	}
 }
 
-// tool_choice forces the tools that the agent calls, next to those that the provider runs. It cannot name one
-// of the latter.
+// tool_choice forces the agent's own tools, next to the provider's tools. It cannot name a provider's tool.
 func TestToolChoiceWithProviderTools(t *testing.T) {
 	t.Parallel()
 	for vendor, choices := range map[string]struct{ forced, auto, none string }{
@@ -141,7 +141,7 @@ func TestToolChoiceWithProviderTools(t *testing.T) {
 	}
 }
 
-// sorted returns JSON with the fields of objects in their order.
+// sorted returns JSON with object members in a fixed order.
 func sorted(t *testing.T, body string) string {
 	t.Helper()
 	var v any

@@ -76,7 +76,7 @@ func ask(t *testing.T, method, url, body string, header http.Header) (answer, st
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -90,20 +90,20 @@ func ask(t *testing.T, method, url, body string, header http.Header) (answer, st
 	return answer{resp.StatusCode, resp.Header}, string(text), p
 }
 
-// answer is the head of one.
+// answer is the head of a response.
 type answer struct {
 	StatusCode int
 	Header     http.Header
 }
 
-// A panic is an answer with an id, and the log has the same.
+// A panic becomes a response with a request id, and the log has the same id.
 func TestPanicIsAnswered(t *testing.T) {
 	t.Parallel()
 	log := &syncBuffer{}
 	s := hostileServer(t, gateway.Config{Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	resp, _, p := ask(t, http.MethodGet, s.URL+"/v1/runs", "", http.Header{"X-Request-Id": {"mine-1"}})
 	if resp.StatusCode != http.StatusInternalServerError || p.Code != api.CodeInternal || p.RequestID != "mine-1" {
-		t.Errorf("a panic was answered %d %+v", resp.StatusCode, p)
+		t.Errorf("a panic returned %d %+v", resp.StatusCode, p)
 	}
 	if !strings.Contains(log.String(), `"request_id":"mine-1"`) || !strings.Contains(log.String(), "a mistake") || !strings.Contains(log.String(), "hostile_test.go") {
 		t.Errorf("the log says %s", log)
@@ -137,7 +137,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// What a caller wrote comes back shortened, wherever it stood.
+// Caller input in a response is shortened, wherever it was in the request.
 func TestProblemsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{})
@@ -171,13 +171,13 @@ func TestProblemsAreBounded(t *testing.T) {
 	} {
 		resp, text, _ := ask(t, c.method, s.URL+c.path, c.body, nil)
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || len(text) > 2500 || strings.Count(text, "k") > 1000 {
-			t.Errorf("%s %.60s %.60s was answered %d with %d bytes: %.300s", c.method, c.path, c.body, resp.StatusCode, len(text), text)
+			t.Errorf("%s %.60s %.60s returned %d with %d bytes: %.300s", c.method, c.path, c.body, resp.StatusCode, len(text), text)
 		}
 	}
 }
 
-// A problem is at most 4 KB of JSON, however many mistakes a definition has and whatever escapes
-// its text needs.
+// A problem is at most 4 KB of JSON, however many errors a definition has and however much its text must be
+// escaped.
 func TestProblemsOfManyMistakes(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{})
@@ -197,7 +197,7 @@ func TestProblemsOfManyMistakes(t *testing.T) {
 	} {
 		resp, text, p := ask(t, http.MethodPut, s.URL+"/v1/agents/a", body, nil)
 		if resp.StatusCode != http.StatusBadRequest || len(text) > 4<<10 || !utf8.ValidString(text) || p.Detail == "" {
-			t.Errorf("%s: answered %d with %d bytes: %.200s", name, resp.StatusCode, len(text), text)
+			t.Errorf("%s: status %d with %d bytes: %.200s", name, resp.StatusCode, len(text), text)
 		}
 		if n := len(p.Errors); name == "tools" && (n < 5 || !strings.HasSuffix(p.Errors[n-1].Detail, " more: correct these first")) {
 			t.Errorf("%s: %d errors, the last is %+v", name, n, p.Errors[n-1])
@@ -220,16 +220,16 @@ func TestOddRequests(t *testing.T) {
 	} {
 		resp, text, p := ask(t, http.MethodGet, s.URL+path, "", nil)
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || !strings.Contains(p.Detail, want) {
-			t.Errorf("GET %s was answered %d %s, want %q", path, resp.StatusCode, text, want)
+			t.Errorf("GET %s returned %d %s, want %q", path, resp.StatusCode, text, want)
 		}
 	}
 	resp, _, p := ask(t, http.MethodGet, s.URL+"/v1/agents", "", http.Header{"X-Large": {strings.Repeat("x", 100_000)}})
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge || p.Code != api.CodeHeadersTooLarge {
-		t.Errorf("a header of 100 kB was answered %d %+v", resp.StatusCode, p)
+		t.Errorf("a header of 100 kB got %d %+v", resp.StatusCode, p)
 	}
 }
 
-// A reader that takes nothing is dropped, and what it was to get does not stay in memory.
+// A reader that does not read is disconnected, and its pending output does not stay in memory.
 func TestReaderThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{WriteTimeout: 200 * time.Millisecond})
@@ -241,9 +241,9 @@ func TestReaderThatTakesNothing(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "GET /v1/agents/large HTTP/1.1\r\nHost: %s\r\n\r\n", s.Listener.Addr()); err != nil {
 		t.Fatal(err)
 	}
-	s.Close() // returns when no request is answered any more
+	s.Close() // returns when no request is in flight
 	n, err := io.Copy(io.Discard, conn)
 	if n > 60<<20 {
-		t.Errorf("%d bytes came, %v: want that the connection was closed before", n, err)
+		t.Errorf("%d bytes arrived, %v: want the connection closed earlier", n, err)
 	}
 }

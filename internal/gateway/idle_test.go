@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The time between a failure and its replay counts neither in the run nor in the figures of its
-// version.
+// The time between a failure and its replay does not count in the duration of the run or of its version.
 func TestIdleTimeIsNoDuration(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/service"
 )
 
-// impatient lets NATS deliver messages that failed a hundred times sooner.
+// impatient makes NATS redeliver failed messages a hundred times sooner.
 type impatient struct{ service.Streams }
 
 func (i impatient) Open(ctx context.Context, spec service.ConsumerSpec) (service.StreamConsumer, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Names are exact wherever a request has names, and what is half there is refused.
+// Names in a request must match exactly, and incomplete input is refused.
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -46,7 +46,7 @@ func TestBadMessages(t *testing.T) {
 			t.Errorf("%s = %d %v, want 400 with %q", tt.input, code, p, tt.says)
 		}
 	}
-	// Models use ids again, this run's too: each call keeps its own result.
+	// Models reuse ids, also within one run: each call keeps its own result.
 	body := strings.ReplaceAll(`{"agent":"adder","input":[`+call+`,`+result+`,`+call+`,`+result+`]}`, `"c"`, `"c1"`)
 	_, _, run := s.call("POST", "/v1/runs?wait=2m", body)
 	messages, err := s.client.Messages(t.Context(), run["id"].(string))
@@ -83,7 +83,7 @@ func TestBadMessages(t *testing.T) {
 		}
 	}
 	if code, _, p := s.call("GET", "/v1/runs?waiting_reason=boredom", ""); code != 400 || !strings.Contains(fmt.Sprint(p), "waiting_approval") {
-		t.Errorf("an unknown reason of waiting = %d %v, want those that there are", code, p)
+		t.Errorf("an unknown waiting reason = %d %v, want the valid ones", code, p)
 	}
 	if code, _, p := s.call("GET", "/v1/runs?waiting_reason=waiting_approval", ""); code != 200 {
 		t.Errorf("runs that wait for approval = %d %v", code, p)
@@ -93,7 +93,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// A run's transcript, read as it is, begins another run (A14, I5).
+// The transcript of a run is valid input for another run, unchanged (A14, I5).
 func TestTranscriptAsInput(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -131,7 +131,7 @@ func TestTranscriptAsInput(t *testing.T) {
 			ids[m["id"].(string)] = true
 		}
 		if systems != 1 {
-			t.Errorf("view %s: the instructions are there %d times", view, systems)
+			t.Errorf("view %s: the instructions appear %d times", view, systems)
 		}
 	}
 }
@@ -143,26 +143,26 @@ func TestFingerprint(t *testing.T) {
 		code, _, _ := s.call("POST", "/v1/runs", body, "Idempotency-Key", "k")
 		return code
 	}
-	// Numbers that only differ beyond the precision of a float64 differ.
+	// Numbers that differ only beyond the precision of a float64 are different.
 	if got := submit(`{"agent":"hello","input":"x","limits":{"total_tokens":9007199254740993}}`); got != 202 {
 		t.Fatal(got)
 	}
 	if got := submit(`{"agent":"hello","input":"x","limits":{"total_tokens":9007199254740992}}`); got != 409 {
 		t.Errorf("another number = %d, want 409", got)
 	}
-	// Over the bus the agent may stand in the subject alone: it counts all the same.
+	// Over the bus, the agent may be given in the subject alone, and still counts for the key.
 	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r1"})
 	s.reply("r1")
 	s.bus.Submit("default", "once", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r2"})
 	if got := s.reply("r2"); !strings.Contains(got, "idempotency_conflict") {
 		t.Errorf("the same key for another agent = %s", got)
 	}
-	// The same submission again, over HTTP and after the end, is the same run; whoever
-	// waits on the bus hears of it at once.
+	// Repeating the submission over HTTP after the end returns the same run; a waiting sender on the bus gets
+	// its reply at once.
 	code, _, run := s.call("POST", "/v1/runs", `{"agent":"hello","input":"x"}`, "Idempotency-Key", "m")
 	s.bus.Submit("default", "hello", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "m", "Turnpike-Reply": "r3"})
 	if got := s.reply("r3"); code != 202 || !strings.Contains(got, run["id"].(string)) {
-		t.Errorf("again = %d %v; reply %s", code, run["id"], got)
+		t.Errorf("the repeated submission = %d %v; reply %s", code, run["id"], got)
 	}
 	s.bus.Submit("default", "hello", []byte(`{"input":"`+strings.Repeat("x", 1<<20)+`"}`), map[string]string{"Turnpike-Reply": "r4"})
 	if got := s.reply("r4"); !strings.Contains(got, "body_too_large") {
@@ -189,7 +189,7 @@ func (s *deployment) reply(subject string) string {
 	}
 }
 
-// Of many submissions with one key one run comes out.
+// Concurrent submissions with one key create one run.
 func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -213,7 +213,7 @@ func TestIdempotencyRace(t *testing.T) {
 	}
 }
 
-// Of many decisions about one call exactly one counts.
+// Of concurrent decisions about one call, exactly one counts.
 func TestSignalRace(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -246,7 +246,7 @@ func TestSignalRace(t *testing.T) {
 	}
 }
 
-// A run of another tenant does not exist, whatever is asked of it.
+// To another tenant a run does not exist, on any route.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -290,7 +290,7 @@ func TestReadyTellsFindings(t *testing.T) {
 	}
 }
 
-// A user message is welcome whatever the run does, also as a message of its own.
+// A user message is accepted in any state of a run, and may be a message object.
 func TestMessageForms(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

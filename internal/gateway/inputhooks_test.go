@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// No message that a caller has written reaches a model before the input hooks have decided about it, whatever
-// its role, and however it came into the history.
+// No caller-written message reaches a model before the input hooks have decided about it, whatever its role and
+// the way it got into the history.
 func TestInputHooksSeeAllMessages(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -43,7 +43,7 @@ func TestInputHooksSeeAllMessages(t *testing.T) {
 			t.Fatalf("fork: %d %v", code, fork)
 		}
 		if got := s.ended(fork["id"].(string)); *got.Reason != want {
-			t.Errorf("a fork that says %s: %v, want %s", text, *got.Reason, want)
+			t.Errorf("a fork with the message %s: %v, want %s", text, *got.Reason, want)
 		}
 	}
 }

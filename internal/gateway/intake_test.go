@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// forgetful is a bus on which the first acknowledgement of each submission is lost.
+// forgetful is a bus that loses the first acknowledgement of each submission.
 type forgetful struct {
 	*membus.Bus
 
@@ -55,9 +55,8 @@ func (m forgetfulMessage) Ack() error {
 	return m.Message.Ack()
 }
 
-// I1: a submission that is delivered again, because its gateway died before it could
-// say that the run is stored, is the same run, whether or not it has an id of its
-// sender. What was sent twice without one is two runs.
+// A submission that is redelivered because its gateway died before the acknowledgement creates one run, with or
+// without an id from its sender. Two messages without an id create two runs (I1).
 func TestSubmissionDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	b := forgetful{membus.New(), make(chan struct{}, 8)}
@@ -87,7 +86,7 @@ func TestSubmissionDeliveredAgain(t *testing.T) {
 	}
 }
 
-// A submission whose replies could go nowhere starts no run.
+// A submission with an unusable reply subject starts no run.
 func TestReplySubjectRefused(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -132,7 +131,7 @@ func (s *explosive) Create(ctx context.Context, run state.NewRun) (state.Created
 	return s.Store.Create(ctx, run)
 }
 
-// A panic while a submission is taken ends no gateway: it is delivered again.
+// A panic while a submission is handled does not end the gateway: the submission is redelivered.
 func TestIntakeSurvives(t *testing.T) {
 	t.Parallel()
 	b := membus.New()

@@ -26,7 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// full is a bus that answers reads and takes no writes.
+// full is a bus that answers reads and rejects writes.
 type full struct{ *membus.Bus }
 
 func (full) Ready(context.Context) error { return errors.New("no space left on device") }
@@ -42,8 +42,8 @@ func metricsOf(t *testing.T, g *gateway.Gateway) string {
 	return string(body)
 }
 
-// A bus that takes no writes has empty queues while runs wait in the store. The gateway exports
-// no backlog then, because an autoscaler would stop the workers.
+// A bus that rejects writes has empty queues while runs wait in the store. The gateway then exports no backlog
+// metric, because an autoscaler would stop the workers.
 func TestNoLagWithoutWrites(t *testing.T) {
 	t.Parallel()
 	g, err := gateway.New(memstore.New(memstore.Config{}), full{membus.New()}, gateway.Config{})
@@ -57,11 +57,11 @@ func TestNoLagWithoutWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := metricsOf(t, g); !strings.Contains(got, "turnpike_queue_lag{") || !strings.Contains(got, "turnpike_bus_writable 1\n") {
-		t.Errorf("a bus that takes writes: %s", got)
+		t.Errorf("a bus that accepts writes: %s", got)
 	}
 }
 
-// queued is runs of one tenant whose turns the test takes as workers do.
+// queued holds runs of one tenant whose turns the test fetches as workers do.
 type queued struct {
 	t     *testing.T
 	store state.Store
@@ -69,7 +69,7 @@ type queued struct {
 	turns *dispatch.Dispatcher
 
 	gateway *gateway.Gateway
-	held    map[state.Priority]int // what w2 says that it has in flight; w1 is dead
+	held    map[state.Priority]int // what w2 reports as in flight; w1 is dead
 }
 
 func newQueued(t *testing.T, store state.Store, streams int) *queued {
@@ -118,13 +118,13 @@ func (q *queued) submit(lane state.Priority, n int) {
 	}
 }
 
-// taken is a turn that a worker has.
+// taken is a turn that a worker holds.
 type taken struct {
 	delivery bus.TurnDelivery
 	claim    state.Claim
 }
 
-// take has a worker fetch n turns of a lane and claim them.
+// take makes a worker fetch n turns of a lane and claim them.
 func (q *queued) take(worker string, lane state.Priority, n int) (all []taken) {
 	q.t.Helper()
 	ctx, cancel := context.WithTimeout(q.t.Context(), testbed.Patience)
@@ -186,7 +186,7 @@ func (q *queued) finish(turn taken) {
 	q.held[turn.delivery.Turn().Priority]--
 }
 
-// bury evicts a worker and publishes its turns again, as another worker does.
+// bury evicts a worker and republishes its turns, as another worker does.
 func (q *queued) bury(worker string) {
 	q.t.Helper()
 	due, err := q.store.Evict(q.t.Context(), worker, 1000, time.Hour)
@@ -200,7 +200,7 @@ func (q *queued) bury(worker string) {
 	}
 }
 
-// lag waits until the gateway exports these lanes, and that turns wait in those of waiting only.
+// lag waits until the gateway exports these lanes, with waiting turns only in the lanes in waiting.
 func (q *queued) lag(when string, want map[state.Priority]int, waiting ...state.Priority) {
 	q.t.Helper()
 	testbed.Eventually(q.t, when, func() error {
@@ -219,7 +219,7 @@ func (q *queued) lag(when string, want map[state.Priority]int, waiting ...state.
 	})
 }
 
-// The lag counts each turn once while the deliveries of dead workers are outstanding.
+// The lag counts each turn once while deliveries to dead workers are outstanding.
 func TestLagCountsATurnOfADeadWorkerOnce(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "nats"} {

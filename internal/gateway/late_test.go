@@ -34,7 +34,7 @@ func (d delayed) Next(ctx context.Context) (bus.Message, error) {
 
 func (delayed) Close() error { return nil }
 
-// abortRequest is what another service has published for a run.
+// abortRequest is an abort that another service has published for a run.
 type abortRequest struct {
 	run   state.RunID
 	acked chan struct{}
@@ -49,8 +49,8 @@ func (abortRequest) Delivered() int            { return 1 }
 func (abortRequest) Nak(_ time.Duration) error { return nil }
 func (m abortRequest) Ack() error              { close(m.acked); return nil }
 
-// An abort request that arrives after its run was deleted is acknowledged, and leaves nothing:
-// its reason is content of the run.
+// An abort request that arrives after its run was deleted is acknowledged and leaves no trace: its reason is
+// content of the run.
 func TestAbortRequestOfADeletedRun(t *testing.T) {
 	t.Parallel()
 	store, b := memstore.New(memstore.Config{}), delayed{membus.New(), make(chan bus.Message)}
@@ -72,7 +72,7 @@ func TestAbortRequestOfADeletedRun(t *testing.T) {
 	select {
 	case <-m.acked:
 	case <-time.After(time.Minute):
-		t.Fatal("the request is not acknowledged")
+		t.Fatal("the request was not acknowledged")
 	}
 	if letters, err := b.DeadLetters(ctx, state.DefaultTenant, 0, 10); err != nil || len(letters) > 0 {
 		t.Errorf("dead letters %+v, %v; want none", letters, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// burial is a bus that tells of dead letters.
+// burial is a bus that reports dead letters.
 type burial struct {
 	*membus.Bus
 
@@ -31,8 +31,7 @@ func (b burial) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	return b.Bus.DeadLetter(ctx, d)
 }
 
-// A run that is larger than the store can hold is refused, and not tried for ever as
-// if the store were away.
+// A run that exceeds the store's size limit is refused. It is not retried forever as in an outage.
 func TestTooLargeForTheStore(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -70,6 +69,6 @@ func TestTooLargeForTheStore(t *testing.T) {
 			t.Errorf("cause = %s", d.Cause)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Error("a submission that can never be stored is tried again and again")
+		t.Error("a submission that can never be stored is retried")
 	}
 }

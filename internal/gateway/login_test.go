@@ -31,12 +31,12 @@ const (
 	loginCookie   = "__Host-turnpike-login"
 )
 
-// paged is a gateway over TLS to whose page people log in, with a real OpenID provider.
+// paged is a gateway over TLS with browser login through a real OpenID provider.
 type paged struct {
 	*guarded
 
 	server *httptest.Server
-	url    string // of server; that of guarded is without TLS
+	url    string // of server; the URL of guarded is without TLS
 	issuer string
 }
 
@@ -47,7 +47,7 @@ func newPaged(t *testing.T) *paged {
 	t.Cleanup(op.Close)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { front.ServeHTTP(w, r) }))
 	t.Cleanup(server.Close)
-	issuer := strings.Replace(op.URL, "127.0.0.1", "localhost", 1) // the provider wants TLS, or localhost
+	issuer := strings.Replace(op.URL, "127.0.0.1", "localhost", 1) // the provider requires TLS or localhost
 	storage.RegisterClients(storage.WebClient("turnpike", "secret", server.URL+"/auth/callback"))
 	provider = exampleop.SetupServer(issuer, storage.NewStorage(storage.NewUserStore(issuer)), slog.New(slog.DiscardHandler), false)
 	check, err := access.NewOIDC(access.OIDCConfig{
@@ -69,7 +69,7 @@ func newPaged(t *testing.T) *paged {
 	return &paged{&guarded{t, plain.URL, store, keys, b}, server, server.URL, issuer}
 }
 
-// browser is one with cookies of its own. It stops before it goes to a path of stop.
+// browser returns a client with its own cookies. It stops before a redirect to a path with the prefix stop.
 func (p *paged) browser(stop string) *http.Client {
 	p.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -84,16 +84,16 @@ func (p *paged) browser(stop string) *http.Client {
 	}}
 }
 
-// answered is the head of an answer.
+// answered is the head of a response.
 type answered struct {
 	Status     string
 	StatusCode int
 	Header     http.Header
-	at         *url.URL // what was asked for in the end
+	at         *url.URL // the final URL
 	cookies    []*http.Cookie
 }
 
-// ask sends a request and returns the answer and its body.
+// ask sends a request and returns the response and its body.
 func (p *paged) ask(b *http.Client, method, address, body string, headers ...string) (answered, string) {
 	p.t.Helper()
 	if strings.HasPrefix(address, "/") {
@@ -118,14 +118,14 @@ func (p *paged) ask(b *http.Client, method, address, body string, headers ...str
 	return answered{resp.Status, resp.StatusCode, resp.Header, resp.Request.URL, resp.Cookies()}, string(text)
 }
 
-// logIn goes to the provider and gives it name and password there. What comes back is the
-// answer at which the browser stops.
+// logIn goes to the provider and submits the user's credentials. It returns the response at which the browser
+// stops.
 func (p *paged) logIn(b *http.Client, back string) (answered, string) {
 	p.t.Helper()
 	at, body := p.ask(b, "GET", "/auth/login?return="+url.QueryEscape(back), "")
 	id := at.at.Query().Get("authRequestID")
 	if id == "" {
-		p.t.Fatalf("the login is not at the provider but at %s: %s", at.at, body)
+		p.t.Fatalf("the login went to %s instead of the provider: %s", at.at, body)
 	}
 	form := url.Values{"username": {"test-user2"}, "password": {"verysecure"}, "id": {id}}
 	return p.ask(b, "POST", p.issuer+"/login/username", form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
@@ -145,8 +145,8 @@ func (p *paged) cookie(b *http.Client, name string) string {
 	return ""
 }
 
-// setCookie returns the cookie of an answer, which must be one that no script and no other
-// origin gets at.
+// setCookie returns the cookie of a response. It fails unless scripts and other origins cannot access the
+// cookie.
 func setCookie(t *testing.T, resp answered, name string) *http.Cookie {
 	t.Helper()
 	for _, c := range resp.cookies {
@@ -161,7 +161,7 @@ func setCookie(t *testing.T, resp answered, name string) *http.Cookie {
 	return nil
 }
 
-// Somebody logs in at the provider, sees runs and their events, submits one, and logs out.
+// A user logs in at the provider, reads runs and their events, submits one, and logs out.
 func TestLogInWithProvider(t *testing.T) {
 	p := newPaged(t)
 	foreign := p.run("other")
@@ -170,12 +170,12 @@ func TestLogInWithProvider(t *testing.T) {
 	answer, body := p.logIn(b, back)
 	callback := answer.Header.Get("Location")
 	if !strings.HasPrefix(callback, p.url+"/auth/callback?") {
-		t.Fatalf("the provider answers %s %s", answer.Status, body)
+		t.Fatalf("the provider returns %s %s", answer.Status, body)
 	}
 	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	answer, body = p.ask(b, "GET", callback, "")
 	if answer.StatusCode != http.StatusSeeOther || answer.Header.Get("Location") != back {
-		t.Fatalf("the callback answers %s %v %s", answer.Status, answer.Header, body)
+		t.Fatalf("the callback returns %s %v %s", answer.Status, answer.Header, body)
 	}
 	c := setCookie(t, answer, sessionCookie)
 	if c.MaxAge < 8*3600-60 || c.MaxAge > 8*3600 {
@@ -187,7 +187,7 @@ func TestLogInWithProvider(t *testing.T) {
 	}
 	for name, data := range stored {
 		if strings.Contains(name+string(data), c.Value) {
-			t.Errorf("the store has the id of a session in clear: %s %s", name, data)
+			t.Errorf("the store contains a session id in clear text: %s %s", name, data)
 		}
 	}
 	answer, body = p.ask(b, "GET", "/v1/whoami", "")
@@ -231,14 +231,14 @@ func TestLogInWithProvider(t *testing.T) {
 	}
 	answer, _ = p.ask(b, "DELETE", "/v1/session", "", "Origin", p.url)
 	if setCookie(t, answer, sessionCookie); p.cookie(b, sessionCookie) != "" {
-		t.Error("the browser keeps the session that was ended")
+		t.Error("the browser keeps the ended session")
 	}
 	if answer, _ = p.ask(b, "GET", "/v1/whoami", "", "Cookie", sessionCookie+"="+c.Value); answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("the session that was ended: %s", answer.Status)
+		t.Errorf("the ended session: %s", answer.Status)
 	}
 }
 
-// An answer of the provider counts once, in the browser that asked for it.
+// A provider response is valid once, in the browser that started the login.
 func TestForgedCallback(t *testing.T) {
 	p := newPaged(t)
 	victim := p.browser("/auth/callback")
@@ -247,7 +247,7 @@ func TestForgedCallback(t *testing.T) {
 	begun := p.cookie(victim, loginCookie)
 	at, err := url.Parse(callback)
 	if err != nil || begun == "" {
-		t.Fatalf("callback %q, begun %q: %v", callback, begun, err)
+		t.Fatalf("callback %q, started %q: %v", callback, begun, err)
 	}
 	with := func(key, value string) string {
 		q := at.Query()
@@ -289,17 +289,17 @@ func TestForgedCallback(t *testing.T) {
 	refused("no base64", "{", callback)
 	refused("an answer of another provider", begun, with("iss", "https://evil.example"))
 	refused("an error of the provider", begun, with("error", "access_denied"))
-	// A browser is shown a page, in which nothing that the provider says is markup.
+	// The browser shows an error page that escapes all text from the provider.
 	told, page := p.ask(p.browser("/ui/"), "GET", with("error", `<script>"'`), "", "Cookie", loginCookie+"="+begun, "Accept", "text/html,*/*;q=0.8")
 	if told.StatusCode != http.StatusUnauthorized || told.Header.Get("Content-Type") != "text/html; charset=utf-8" || told.Header.Get("Cache-Control") != "no-store" ||
 		!strings.HasPrefix(told.Header.Get("Content-Security-Policy"), "default-src 'self'") || !strings.Contains(page, "You are not logged in") ||
 		!strings.Contains(page, "&lt;script&gt;") || strings.Contains(page, "<script") || !strings.Contains(page, `href="/ui/#runs"`) || !strings.Contains(page, told.Header.Get("X-Request-Id")) {
-		t.Errorf("a browser whose login is refused: %s %v %s", told.Status, told.Header, page)
+		t.Errorf("a browser with a refused login: %s %v %s", told.Status, told.Header, page)
 	}
 	refused("a code that is none", begun, with("code", "x"))
 	refused("another verifier", forged("verifier"), callback)
 
-	// The code was not used up by any of that, or the provider takes it no more: begin again.
+	// None of these used up the code, or the provider no longer accepts it: start again.
 	second := p.browser("/auth/callback")
 	answer, _ = p.logIn(second, "/ui/")
 	callback, begun = answer.Header.Get("Location"), p.cookie(second, loginCookie)
@@ -312,12 +312,12 @@ func TestForgedCallback(t *testing.T) {
 		t.Fatalf("log in: %s %s", answer.Status, body)
 	}
 	if p.cookie(third, loginCookie) != "" {
-		t.Error("the browser keeps the login that is over")
+		t.Error("the browser keeps the finished login")
 	}
 	refused("the answer once more", begun, callback)
 }
 
-// What is asked of the provider has what makes its answer of use to nobody else.
+// The login request has the parameters that make its response useless to others (state, nonce, PKCE).
 func TestLoginRequest(t *testing.T) {
 	p := newPaged(t)
 	b := p.browser("")
@@ -331,11 +331,11 @@ func TestLoginRequest(t *testing.T) {
 	q := to.Query()
 	if q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || len(q.Get("code_challenge")) != 43 || len(q.Get("state")) < 22 || len(q.Get("nonce")) < 22 ||
 		q.Get("redirect_uri") != p.url+"/auth/callback" || !strings.Contains(q.Get("scope"), "openid") {
-		t.Errorf("the provider is asked %v", q)
+		t.Errorf("the login request has %v", q)
 	}
 }
 
-// Whoever logs in goes to the page, wherever somebody else wants to send them.
+// After a login, the browser goes to the page, even if the return address is forged.
 func TestReturnAddress(t *testing.T) {
 	p := newPaged(t)
 	b := p.browser("")
@@ -350,7 +350,7 @@ func TestReturnAddress(t *testing.T) {
 			t.Errorf("return=%q: %s %s", back, answer.Status, body)
 		}
 	}
-	// Nor does what the browser has kept meanwhile.
+	// A forged cookie does not change that.
 	for _, evil := range []string{"//evil.example", "https://evil.example/"} {
 		b := p.browser("/auth/callback")
 		answer, _ := p.logIn(b, "/ui/")
@@ -362,13 +362,12 @@ func TestReturnAddress(t *testing.T) {
 		fresh := &http.Client{Transport: b.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		end, body := p.ask(fresh, "GET", answer.Header.Get("Location"), "", "Cookie", loginCookie+"="+base64.RawURLEncoding.EncodeToString([]byte(forged)))
 		if end.StatusCode != http.StatusBadRequest || end.Header.Get("Location") != "" {
-			t.Errorf("back to %s: %s %v %s", evil, end.Status, end.Header, body)
+			t.Errorf("return address %s: %s %v %s", evil, end.Status, end.Header, body)
 		}
 	}
 }
 
-// A key is exchanged for a session with an id that nobody knew before, and ends the session
-// that the browser had.
+// Logging in with a key creates a session with a fresh id, and ends the browser's previous session.
 func TestLogInWithKey(t *testing.T) {
 	p := newPaged(t)
 	b := p.browser("")
@@ -382,7 +381,7 @@ func TestLogInWithKey(t *testing.T) {
 		}
 	}
 	if answer, body := post(key, "Origin", "https://evil.example"); answer.StatusCode != http.StatusForbidden {
-		t.Errorf("another page logs somebody in: %s %s", answer.Status, body)
+		t.Errorf("another origin logs a user in: %s %s", answer.Status, body)
 	}
 	planted := strings.Repeat("a", 52)
 	answer, body := post(key, "Cookie", sessionCookie+"="+planted)
@@ -398,18 +397,18 @@ func TestLogInWithKey(t *testing.T) {
 		return answer.StatusCode
 	}
 	if as(first) != http.StatusOK || as(planted) != http.StatusUnauthorized {
-		t.Errorf("the session: %d, the one that was planted: %d", as(first), as(planted))
+		t.Errorf("the session: %d, the planted one: %d", as(first), as(planted))
 	}
 	answer, _ = post(key)
 	if second := setCookie(t, answer, sessionCookie).Value; second == first || as(first) != http.StatusUnauthorized || as(second) != http.StatusOK {
-		t.Errorf("logged in again: the session before %d, the new one %d", as(first), as(second))
+		t.Errorf("logged in again: the previous session %d, the new one %d", as(first), as(second))
 	}
 	for _, id := range []string{"", "x", strings.Repeat("A", 52), strings.Repeat("a", 51), strings.Repeat("a", 10_000), "../key/x"} {
 		if got := as(id); got != http.StatusUnauthorized {
 			t.Errorf("the session %.20q: %d", id, got)
 		}
 	}
-	// A token counts, whatever cookie comes along, and its sender is no browser of others.
+	// A token takes precedence over any cookie, and its sender does not count as a cross-site browser.
 	for token, want := range map[string]int{p.key("acme", access.Submitter): http.StatusNotFound, "tp_x": http.StatusUnauthorized} {
 		answer, body := p.ask(b, "POST", "/v1/runs", `{"agent":"none","input":"x"}`, "Authorization", "Bearer "+token, "Origin", "https://other.example")
 		if answer.StatusCode != want {
@@ -421,8 +420,8 @@ func TestLogInWithKey(t *testing.T) {
 	}
 }
 
-// A session ends with its key: requests are refused and streams end within five seconds, and
-// a role that the key has no more counts no more.
+// A session ends with its key: within five seconds, requests are refused and streams end. A role that the key
+// has lost no longer counts.
 func TestSessionOfRevokedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -459,13 +458,13 @@ func TestSessionOfRevokedKey(t *testing.T) {
 			ask("GET", "/v1/runs/"+run.ID+"/events", "")
 			ended <- time.Now()
 		}()
-		time.Sleep(time.Second) // of simulated time: the stream has begun
+		time.Sleep(time.Second) // of simulated time: the stream is open
 		revoked := time.Now()
 		if _, err := access.NewKeys(store).Revoke(t.Context(), "acme", key.ID); err != nil { // by another gateway
 			t.Fatal(err)
 		}
 		if took := (<-ended).Sub(revoked); took > 5*time.Second {
-			t.Errorf("a stream goes on for %s after the key of its session was revoked", took)
+			t.Errorf("a stream continued for %s after the key of its session was revoked", took)
 		}
 		if w := ask("GET", "/v1/runs", ""); w.Code != http.StatusUnauthorized {
 			t.Errorf("the session of a revoked key: %d %s", w.Code, w.Body)
@@ -473,7 +472,7 @@ func TestSessionOfRevokedKey(t *testing.T) {
 	})
 }
 
-// A gateway says at its start that browsers would not keep a session.
+// At its start, a gateway warns that browsers would not keep a session.
 func TestPublicURL(t *testing.T) {
 	t.Parallel()
 	for address, good := range map[string]bool{

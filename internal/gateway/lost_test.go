@@ -12,12 +12,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A client that follows a run which the store loses sees it fail, and so does everybody who asks
-// for it afterwards.
+// A client that follows a run which the store loses receives its failure, and so does every later reader.
 func TestReaderOfALostRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
+	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // set by newDeployment
 	before := memory.Snapshot()
 	id := s.submit("gated")
 	eventually(t, "the run waits", func() bool {
@@ -45,7 +44,7 @@ func TestReaderOfALostRun(t *testing.T) {
 			}
 		}
 		if n != 1 {
-			t.Errorf("a reader that comes back with %q reads %d ends", after, n)
+			t.Errorf("a reader that reconnects with %q reads %d ends", after, n)
 		}
 	}
 	if code, _, p := s.call("POST", "/v1/runs/"+id+"/signals", `{"message": "go on"}`); code != http.StatusConflict || p["code"] != "not_supported" {
@@ -53,11 +52,11 @@ func TestReaderOfALostRun(t *testing.T) {
 	}
 }
 
-// A request that waits for a run which the store loses is answered with the run, failed.
+// A request that waits for a run which the store loses returns the run as failed.
 func TestWaitForALostRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
-	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
+	memory := s.store.Store.(*memstore.Store) //nolint:forcetypeassert // set by newDeployment
 	before := memory.Snapshot()
 	answers := make(chan map[string]any)
 	go func() {
@@ -74,8 +73,8 @@ func TestWaitForALostRun(t *testing.T) {
 	}
 }
 
-// An old batch of which the store has lost runs is done once the others have ended: in its list
-// the lost ones have failed. Until it is old, a run that is missing may be about to be stored.
+// An old batch with lost runs is done once its other runs have ended; its list shows the lost ones as failed.
+// In a young batch, a missing run may still be about to be stored.
 func TestBatchWithLostRuns(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string][]int{"first": {0}, "middle": {1}, "last": {2}, "two": {0, 2}} {

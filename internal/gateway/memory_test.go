@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The files of a memory are written, read, listed and deleted over HTTP, each by the version that the
-// caller requires.
+// Memory files can be written, read, listed and deleted over HTTP, with the version that the caller requires.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -23,13 +22,13 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("PutMemoryFile: %+v, %v", made, err)
 	}
 	if _, err := c.PutMemoryFile(t.Context(), scope, path, "x", 0); !errors.Is(err, api.ErrConflict) {
-		t.Errorf("a file that exists, version 0: %v", err)
+		t.Errorf("an existing file, version 0: %v", err)
 	}
 	if changed, err := c.PutMemoryFile(t.Context(), scope, path, "likes coffee", 1); err != nil || changed.Version != 2 {
 		t.Errorf("PutMemoryFile: %+v, %v", changed, err)
 	}
 	if err := c.DeleteMemoryFile(t.Context(), scope, path, 1); !errors.Is(err, api.ErrConflict) {
-		t.Errorf("deleted by an old version: %v", err)
+		t.Errorf("deleted with an old version: %v", err)
 	}
 	if f, err := c.MemoryFile(t.Context(), scope, path); err != nil || *f.Content != "likes coffee" || f.Version != 2 {
 		t.Errorf("MemoryFile: %+v, %v", f, err)
@@ -51,7 +50,7 @@ func TestMemory(t *testing.T) {
 	if _, err := c.MemoryFile(t.Context(), scope, path); !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("a deleted file: %v", err)
 	}
-	// Dots and slashes reach the gateway as they are, and no other file, memory or agent.
+	// Dots and slashes in names reach the gateway unchanged, and address no other file, memory or agent.
 	if _, err := c.PutMemoryFile(t.Context(), scope, "/memories/whole", "x", 0); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +76,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Requests about memories that cannot work are refused with the reason.
+// Invalid memory requests are refused with the reason.
 func TestMemoryRefusals(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -105,12 +104,12 @@ func TestMemoryRefusals(t *testing.T) {
 	} {
 		resp, text, p := ask(t, c.method, s.url+c.path, c.body, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, c.want) {
-			t.Errorf("%s %s %.60s was answered %d %s, want %q", c.method, c.path, c.body, resp.StatusCode, text, c.want)
+			t.Errorf("%s %s %.60s returned %d %s, want %q", c.method, c.path, c.body, resp.StatusCode, text, c.want)
 		}
 	}
 }
 
-// If-Match takes a list of versions, one of which must be that of the file.
+// If-Match accepts a list of versions, one of which must be the file's.
 func TestMemoryIfMatchLists(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -131,7 +130,7 @@ func TestMemoryIfMatchLists(t *testing.T) {
 	}
 }
 
-// A run of an agent whose memory is kept by a metadata key must have the key: alone, in a batch, and of a
+// A run of an agent whose memory depends on a metadata key must have that key: alone, in a batch, and from a
 // schedule.
 func TestMissingMemoryKey(t *testing.T) {
 	t.Parallel()
@@ -161,7 +160,7 @@ func TestMissingMemoryKey(t *testing.T) {
 	}
 }
 
-// Deleting a tenant deletes its memories. No tenant reads the memories of another.
+// Deleting a tenant deletes its memories. No tenant can read the memories of another.
 func TestMemoryOfATenant(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)

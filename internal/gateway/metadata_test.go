@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// indexSpy notes by which metadata keys runs are indexed and lists are read.
+// indexSpy records the metadata keys by which runs are indexed and lists are read.
 type indexSpy struct {
 	state.Store
 
@@ -35,7 +35,7 @@ func newIndexSpy() *indexSpy {
 	return s
 }
 
-// pass moves the clock of the store.
+// pass advances the store's clock.
 func (s *indexSpy) pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *indexSpy) List(ctx context.Context, f state.Filter) (state.RunPage, err
 	return s.Store.List(ctx, f)
 }
 
-// Runs are indexed by the keys that their tenant names, whichever way they are submitted, and a list
-// relies on that for runs of a minute after the setting at the earliest.
+// Runs are indexed by the keys in their tenant's settings, whichever way they are submitted. A list uses the
+// index only for runs created at least a minute after the setting.
 func TestIndexedMetadata(t *testing.T) {
 	t.Parallel()
 	spy := newIndexSpy()
@@ -112,10 +112,10 @@ func TestIndexedMetadata(t *testing.T) {
 	before := submit(c, user)
 	indexed(nil, before)
 	if read := list(c, before); len(read) > 0 {
-		t.Errorf("a list of a tenant without an index relies on %v", read)
+		t.Errorf("a list of a tenant without an index reads the index for %v", read)
 	}
 	put(first, "user", "channel")
-	soon := submit(c, user) // of a gateway that need not have seen the setting
+	soon := submit(c, user) // by a gateway that may not have read the setting
 
 	spy.pass(2 * time.Minute)
 	second, c := gateway()
@@ -136,11 +136,11 @@ func TestIndexedMetadata(t *testing.T) {
 	indexed(nil, none)
 	read := list(c, slices.Concat([]state.RunID{before, soon}, many)...)
 	if from := read["user"]; from <= soon || from > single || read["channel"] != from {
-		t.Errorf("the list relies on %v, want runs after %s and from %s on", read, soon, single)
+		t.Errorf("the list reads the index for %v, want runs after %s and from %s on", read, soon, single)
 	}
 	matched, err := c.CancelRuns(t.Context(), api.CancelRunsRequest{Filter: &api.RunFilter{Metadata: user}, DryRun: true})
 	if err != nil || matched.Matched != 6 || !maps.Equal(spy.read, read) {
-		t.Errorf("a cancellation by user matches %d runs, %v, and relies on %v, want %v", matched.Matched, err, spy.read, read)
+		t.Errorf("a cancellation by user matches %d runs, %v, and reads the index for %v, want %v", matched.Matched, err, spy.read, read)
 	}
 
 	put(second, "channel")
@@ -148,11 +148,11 @@ func TestIndexedMetadata(t *testing.T) {
 	without := submit(c, user)
 	indexed([]string{"channel"}, without)
 	if again := list(c, slices.Concat([]state.RunID{before, soon}, many, []state.RunID{without})...); again["user"] != "" || again["channel"] != read["channel"] {
-		t.Errorf("the list relies on %v after user was removed; channel stays as it was, %v", again, read)
+		t.Errorf("the list reads the index for %v after user was removed; channel is unchanged, %v", again, read)
 	}
 	put(third, "user")
 	_, c = gateway()
 	if again := list(c, slices.Concat([]state.RunID{before, soon}, many, []state.RunID{without})...); again["user"] <= without || again["channel"] != "" {
-		t.Errorf("the list relies on %v after user was added again, want runs after %s", again, without)
+		t.Errorf("the list reads the index for %v after user was added again, want runs after %s", again, without)
 	}
 }

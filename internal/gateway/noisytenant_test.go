@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Whoever submits behind a thousand runs of another tenant does not wait in their queue.
+// A submission behind a thousand runs of another tenant does not wait in that tenant's queue.
 func TestANoisyTenantIsAloneInItsQueue(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A list names a parameter that it does not know, and takes those that the document has.
+// A list refuses an unknown parameter by name, and accepts those in the document.
 func TestParametersOfLists(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -44,8 +44,8 @@ func TestParametersOfLists(t *testing.T) {
 	}
 }
 
-// Answers have all the fields that the document names. That they have no others is checked for every
-// answer of every test, see traffic_test.go.
+// Responses have all fields that the document names. Every test also checks that they have no others, see
+// traffic_test.go.
 func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -62,7 +62,7 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 		want := slices.Sorted(maps.Keys(at(schema, "properties")))
 		want = slices.DeleteFunc(want, func(name string) bool { return slices.Contains(rare, name) })
 		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got.(map[string]any)))); diff != "" {
-			t.Errorf("%s: documented (-) and answered (+):\n%s", what, diff)
+			t.Errorf("%s: documented (-) and returned (+):\n%s", what, diff)
 		}
 	}
 	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"gated","input":"x"}`)
@@ -96,7 +96,7 @@ func TestAnswersAgreeWithOpenAPI(t *testing.T) {
 	agree("agent", a, schemas["Agent"])
 	_, _, versions := s.call("GET", "/v1/agents/gated/versions", "")
 	agree("version of an agent", versions["items"].([]any)[0], schemas["AgentVersion"])
-	eventually(t, "a worker was heard", func() bool {
+	eventually(t, "a worker's heartbeat arrives", func() bool {
 		_, _, workers := s.call("GET", "/v1/workers", "")
 		items := workers["items"].([]any)
 		if len(items) > 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// broken is a bus whose streams of turns, or of clients, are as a test says.
+// broken is a bus whose turn or client streams have the state that a test sets.
 type broken struct {
 	*membus.Bus
 
@@ -38,8 +38,8 @@ func said(err *atomic.Pointer[error]) error {
 func (b *broken) Ready(context.Context) error       { return said(&b.turns) }
 func (b *broken) IntakeReady(context.Context) error { return said(&b.intake) }
 
-// A gateway that is probed every second logs an error when a dependency is lost, or is lost in
-// another way, one more each minute, and one line when it is back.
+// A gateway that is probed every second logs an error when a dependency fails or fails differently, another
+// each minute, and one line when it recovers.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 			t.Helper()
 			out.Reset()
 			for range times {
-				time.Sleep(time.Second) // of the clock of synctest
+				time.Sleep(time.Second) // of synctest's clock
 				w := httptest.NewRecorder()
 				g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 				var got struct{ Status, Bus string }
@@ -94,7 +94,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// A prober that leaves before the answer says nothing of the dependencies.
+// A probe that disconnects before the answer does not count as an outage.
 func TestProberThatLeavesIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

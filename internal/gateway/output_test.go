@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// D8: a submission's schema holds for the run with its tools, for messages to it, for forks, and for what a parent
-// gets as a result.
+// A submission's output schema applies to the run with its tools, to messages to it, to its forks, and to the
+// result that a parent gets (D8).
 func TestOutputSchema(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

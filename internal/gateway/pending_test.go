@@ -42,7 +42,7 @@ func pending(t *testing.T, c *api.Client, want func([]api.PendingEvent) bool) []
 	}
 }
 
-// An event is pending from the end of its run until its receiver accepts it, with what became of it so far.
+// An event is pending from the end of its run until its receiver accepts it, with its delivery attempts so far.
 func TestPendingEvents(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -110,7 +110,7 @@ func TestPendingEvents(t *testing.T) {
 		refused(t, "the cursor "+cursor, err, api.CodeInvalidCursor)
 	}
 
-	// The event of a deleted run is pending no more.
+	// The event of a deleted run is no longer pending.
 	if err := s.client.Delete(t.Context(), runs[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +130,8 @@ func TestPendingEvents(t *testing.T) {
 	}
 }
 
-// An event that its receiver does not want is a dead letter, and not pending. Once it is replayed it is pending
-// since then, and a later event of the run waits for it.
+// An event that its receiver refuses for good is a dead letter and not pending. A replay makes it pending from
+// that time, and later events of the run wait for it.
 func TestPendingEventOfReplay(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int64
@@ -167,7 +167,7 @@ func TestPendingEventOfReplay(t *testing.T) {
 	}
 }
 
-// A tenant lists its own events only, with any role that lists its dead letters.
+// A tenant lists only its own events, with any role that may list its dead letters.
 func TestPendingEventsOfTenants(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -209,10 +209,10 @@ func TestPendingEventsOfTenants(t *testing.T) {
 				t.Errorf("tenant %s as %s lists %+v, want the event of %s", tenant, role, all, run)
 			}
 		}
-		// The cursor of another tenant's list, or of none, does not lead to its events.
+		// A cursor of another tenant's list, or an invalid one, does not reach its events.
 		page, err := s.client(tenant, access.Viewer).PendingEvents(t.Context(), "run_00000000000000000000000000.1", 0)
 		if err != nil || len(page.Items) != 1 || page.Items[0].RunID != run {
-			t.Errorf("tenant %s lists %+v, %v behind a foreign cursor", tenant, page.Items, err)
+			t.Errorf("tenant %s lists %+v, %v with a foreign cursor", tenant, page.Items, err)
 		}
 	}
 	if page, err := s.client("none", access.Viewer).PendingEvents(t.Context(), "", 0); err != nil || len(page.Items) != 0 {

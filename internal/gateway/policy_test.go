@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// What the agents of a tenant may use is an admin's to say, is checked itself, and holds when a
+// Only an admin sets what a tenant's agents may use. The setting itself is validated, and is enforced when a
 // definition is saved.
 func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,7 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 		}
 	}
 	if status, p := s.do(http.MethodPut, "/v1/tenants/acme", admin, "", `{"hosts": ["http://x"]}`); status != http.StatusBadRequest || !strings.Contains(p.Detail, "hosts[0]") {
-		t.Errorf("a pattern that is none: %d %+v", status, p)
+		t.Errorf("an invalid pattern: %d %+v", status, p)
 	}
 	tenant, err := s.client("*", access.Admin).Tenant(t.Context(), "acme")
 	if err != nil || tenant.Hosts != nil && tenant.Models != nil {
@@ -49,7 +49,7 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 	}
 }
 
-// The keys of a deleted tenant, and its runs, keep its restrictions until it is put again.
+// After a tenant is deleted, its keys and runs keep its restrictions until the tenant is created again.
 func TestDeletedTenantIsSuspended(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// What GET has returned can be changed and sent back with PUT. A name in it must be that of the path.
+// The body of a GET can be changed and sent back with PUT. A name in it must match the path.
 func TestPutOfWhatGetReturned(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A15: a reader that goes away costs its run nothing, and leaves nothing behind.
+// A reader that disconnects does not affect the run and leaves nothing behind (A15).
 func TestReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

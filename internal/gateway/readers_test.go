@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// over is a second gateway on the same runs.
+// over returns a second gateway on the same runs.
 func (s *deployment) over(store state.Store, b bus.Bus) *deployment {
 	s.t.Helper()
 	g, err := gateway.New(store, b, gateway.Config{})
@@ -30,7 +30,7 @@ func (s *deployment) over(store state.Store, b bus.Bus) *deployment {
 	return &deployment{t: s.t, url: server.URL, client: api.New(server.URL)}
 }
 
-// counting is a bus that counts watches, the first of which fail.
+// counting is a bus that counts watches and fails the first ones.
 type counting struct {
 	bus.Bus
 
@@ -47,8 +47,8 @@ func (c *counting) Watch(ctx context.Context, id state.RunID, fn func(bus.Notice
 	return func() { stop(); c.open.Add(-1) }, err
 }
 
-// However many read a run, it is watched once, until the last of them has left; a watch
-// that failed is not what the next one gets.
+// A run is watched once for all its readers, until the last has left. A watch that failed is not reused for the
+// next reader.
 func TestRunIsWatchedOnceForAll(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -77,11 +77,10 @@ func TestRunIsWatchedOnceForAll(t *testing.T) {
 	}
 	s.call("POST", "/v1/runs/"+id+"/signals", `{"approvals":[{"call_id":"c1","decision":"approve"}]}`)
 	all.Wait()
-	eventually(t, "nobody watches", func() bool { return b.open.Load() == 0 })
+	eventually(t, "the last watch ends", func() bool { return b.open.Load() == 0 })
 }
 
-// slowLogs is a store whose logs take until they are let go, and which counts who waits
-// for one.
+// slowLogs is a store whose log reads block until released. It counts the waiting ones.
 type slowLogs struct {
 	state.Store
 
@@ -98,7 +97,7 @@ func (c *slowLogs) Log(ctx context.Context, id state.RunID, after int64, limit i
 	return c.Store.Log(ctx, id, after, limit)
 }
 
-// Many readers leave the store capacity for others.
+// Many readers leave capacity of the store for others.
 func TestReadersTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -112,7 +111,7 @@ func TestReadersTakeTurns(t *testing.T) {
 	var all sync.WaitGroup
 	for range readers {
 		all.Go(func() {
-			// Not by the client, which asks for a page when the stream has ended.
+			// This does not use the client, which requests a page when the stream has ended.
 			resp, err := http.Get(there.url + "/v1/runs/" + id + "/events")
 			if err != nil {
 				t.Error(err)
@@ -130,7 +129,7 @@ func TestReadersTakeTurns(t *testing.T) {
 	close(store.release)
 	all.Wait()
 	if n := store.most.Load(); n > together {
-		t.Errorf("%d readers asked the store at a time", n)
+		t.Errorf("%d readers used the store at a time", n)
 	}
 }
 
@@ -142,7 +141,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
-			t.Fatalf("it is never so: %s", what)
+			t.Fatalf("never reached: %s", what)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// interruptedBus is a bus that is away at times, and records what it stores. While it is away it
-// fails at once or, if it is silent, does not answer.
+// interruptedBus is a bus that is sometimes unreachable, and records what it stores. While unreachable it fails
+// at once or, if silent, does not answer.
 type interruptedBus struct {
 	bus.Bus
 
@@ -79,8 +79,8 @@ func (b *interruptedBus) messages() []string {
 	return slices.Clone(b.sent)
 }
 
-// A submission that a client repeats under its key at another gateway publishes the turn that the
-// first gateway could not publish, without waiting for a sweep. No worker is here that could sweep.
+// If the first gateway could not publish the turn, a submission repeated at another gateway under the same key
+// publishes it without waiting for a sweep. The test has no worker that could sweep.
 func TestRepeatedSubmissionIsPublished(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
@@ -107,11 +107,11 @@ func TestRepeatedSubmissionIsPublished(t *testing.T) {
 	id := submit(first)
 	for range 2 {
 		if again := submit(second); again != id {
-			t.Fatalf("the key gives %s and %s", id, again)
+			t.Fatalf("the key returns %s and %s", id, again)
 		}
 	}
-	// The message has one id however often it is sent, so that the bus stores it once. A submission does not wait
-	// long until it is published.
+	// Repeated publishes use one message id, so that the bus stores the message once. A submission does not
+	// wait long for the publish.
 	eventually(t, "both are published", func() bool { return len(whole.messages()) >= 2 })
 	if diff := cmp.Diff([]string{id + ":1", id + ":1"}, whole.messages()); diff != "" {
 		t.Errorf("messages published (-want +got):\n%s", diff)
@@ -121,7 +121,7 @@ func TestRepeatedSubmissionIsPublished(t *testing.T) {
 	}
 }
 
-// exchange sends a request to a gateway, and returns the answer and how long that took.
+// exchange sends a request to a gateway, and returns the response and its duration.
 func exchange(t *testing.T, g *gateway.Gateway, method, path, body string) (*httptest.ResponseRecorder, time.Duration) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -145,8 +145,8 @@ func newHello(t *testing.T, b bus.Bus) *gateway.Gateway {
 	return g
 }
 
-// Whatever a client asks for is answered within 100 ms while the bus is away, whether the bus is
-// known to be away or does not answer. The clock is the bubble's.
+// Requests are answered within 100 ms while the bus is unreachable, both before and after the gateway has
+// noticed the outage. The clock is the bubble's.
 func TestAnswersWhileBusIsAway(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{false, true} {
@@ -169,7 +169,7 @@ func TestAnswersWhileBusIsAway(t *testing.T) {
 					}
 				}
 				batch := `{"runs": [` + strings.Repeat(`{"agent": "hello", "input": "x"}, `, 999) + `{"agent": "hello", "input": "x"}]}`
-				for range 3 { // before the first try is over, and after it
+				for range 3 { // before the first attempt has ended, and after it
 					for range 10 {
 						timed(http.MethodPost, "/v1/runs", `{"agent": "hello", "input": "x"}`)
 						timed(http.MethodPost, "/v1/runs/"+run.ID+"/cancel", `{}`)
@@ -185,8 +185,8 @@ func TestAnswersWhileBusIsAway(t *testing.T) {
 	}
 }
 
-// The gateway publishes what it could not publish soon after the bus is back, each turn once and
-// the oldest first. What comes later does not overtake, however long the bus was away.
+// After an outage the gateway soon publishes the turns it could not publish, each once and the oldest first,
+// however long the outage lasted. Later turns do not overtake them.
 func TestOutboxKeepsOrder(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{false, true} {
@@ -212,13 +212,14 @@ func TestOutboxKeepsOrder(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				submit(500)
 				b.set(false)
-				submit(10) // behind all that waits
+				submit(10) // behind all waiting turns
 				time.Sleep(5 * time.Second)
 				got := b.messages()
 				if len(got) != len(want) {
 					t.Fatalf("%d messages, want %d", len(got), len(want))
 				}
-				// The outbox sends some at once, and the probe that finds the bus again is anywhere.
+				// The outbox sends some turns concurrently, and the turn that probes the bus can be at any
+				// position.
 				const disorder = 256 + 8
 				for i, id := range want {
 					at := slices.Index(got, id)

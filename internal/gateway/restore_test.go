@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Only operators and admins of the whole deployment decide about its store, and only its viewers
-// see which runs it is about. Where nothing waits there is nothing to decide.
+// Only operators and admins of the whole deployment may decide about its store, and only its viewers see the
+// affected runs. Without a waiting decision there is nothing to decide.
 func TestWhoDecidesAboutTheStore(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)

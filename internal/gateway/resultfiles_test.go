@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// reader is a scripted model that records the last tool result that it has read.
+// reader is a scripted model that records the last tool result it read.
 type reader struct {
 	model.Provider
 
@@ -55,7 +55,7 @@ func (r *reader) read(t *testing.T) (text string, files []string) {
 	return r.last.Content, files
 }
 
-// newReader starts a deployment whose tool add returns what give returns.
+// newReader starts a deployment whose tool add returns the result of give.
 func newReader(t *testing.T, give func(c tool.Call) tool.Result) (*deployment, *reader) {
 	t.Helper()
 	r := &reader{Provider: scripted.New()}
@@ -65,8 +65,8 @@ func newReader(t *testing.T, give func(c tool.Call) tool.Result) (*deployment, *
 	}), r
 }
 
-// The files of a tool's result reach the model, and the history has only their names. They belong to the
-// tenant of the run, and last as long as a run names them. A tool cannot name files of another tenant.
+// Files in a tool's result reach the model, and the history has only their names. They belong to the run's
+// tenant, and exist as long as a run names them. A tool cannot name files of another tenant.
 func TestFilesOfTools(t *testing.T) {
 	t.Parallel()
 	var mine, foreign string
@@ -139,8 +139,8 @@ func TestFilesOfTools(t *testing.T) {
 	}
 }
 
-// The run refers to a file before the store has a result that names it, so that no crash between the two
-// leaves a run without its file.
+// A run references a file before the store has the result that names it, so that a crash in between cannot
+// leave the run without its file.
 func TestFilesOfToolsAreBoundFirst(t *testing.T) {
 	t.Parallel()
 	s, _ := newReader(t, func(tool.Call) tool.Result {
@@ -178,8 +178,8 @@ func TestFilesOfToolsAreBoundFirst(t *testing.T) {
 	}
 }
 
-// A client can answer its tool with files, by id or with their data. The gateway refuses an invalid file and names
-// its place.
+// A client can answer its tool with files, by id or inline. The gateway refuses an invalid file with its
+// location.
 func TestFilesOfClientTools(t *testing.T) {
 	t.Parallel()
 	s, model := newReader(t, nil)

@@ -20,13 +20,13 @@ func wantCode(t *testing.T, what string, err error, code string) {
 	}
 }
 
-// A batch that is whole is found by its key although its agent is gone. One that is not whole is
-// refused, and completed once the agent is back.
+// A complete batch is found by its key although its agent was deleted. An incomplete one is refused, and
+// completed once the agent exists again.
 func TestBatchIsRepeatedWithoutItsAgent(t *testing.T) {
 	t.Parallel()
 	l := newMemoryLot(t)
 	const hello = `{model: {provider: scripted, responses: [{text: hi}]}}`
-	var lost atomic.Bool // the connection, after two runs
+	var lost atomic.Bool // fails the connection after two runs
 	var created atomic.Int64
 	lost.Store(true)
 	l.store.fail = func(call string, _ state.RunID) error {
@@ -66,8 +66,7 @@ func TestBatchIsRepeatedWithoutItsAgent(t *testing.T) {
 	wantCode(t, "the batch under another key", err, api.CodeAgentNotFound)
 }
 
-// A submitter over the bus that repeats its message gets the run that has ended, although its agent
-// is gone.
+// A submitter over the bus that repeats its message gets the ended run, although its agent was deleted.
 func TestReplyWithoutTheAgent(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// Where a tenant wants review no run uses what one principal has written, until another one
-// who has looked at exactly that publishes it.
+// In a tenant with review, no run uses a definition before a principal other than its author has seen exactly
+// that draft and publishes it.
 func TestReview(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -77,9 +77,9 @@ func TestReview(t *testing.T) {
 	_, err = bob.PublishAgent(t.Context(), "a", list[0].Hash)
 	refused("once more", err, api.CodeDraftNotFound)
 	if err := submit(); err != nil {
-		t.Errorf("a run of what is published: %v", err)
+		t.Errorf("a run of the published version: %v", err)
 	}
-	// What runs use stays while the next draft waits, and a draft can be taken back.
+	// Runs keep the published version while the next draft waits, and a draft can be discarded.
 	save("three")
 	if a, err := ann.Agent(t.Context(), "a"); err != nil || a.Version != 1 || a.Status != api.StatusPublished {
 		t.Errorf("agent %+v, %v", a, err)
@@ -100,7 +100,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// Who has saved a definition stays its author when somebody else saves the same.
+// The author of a draft stays its author when another principal saves the same content.
 func TestReviewSavedTwice(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -124,11 +124,11 @@ func TestReviewSavedTwice(t *testing.T) {
 		}
 	}
 	if _, err := carl.PublishAgent(t.Context(), "a", d.Hash); err != nil {
-		t.Errorf("somebody else publishes: %v", err)
+		t.Errorf("another principal publishes: %v", err)
 	}
 }
 
-// readsTogether has two who ask for a draft get it at the same time, once.
+// readsTogether makes two readers of a draft read it at the same time, once.
 type readsTogether struct {
 	state.Store
 
@@ -145,7 +145,7 @@ func (s *readsTogether) Document(ctx context.Context, kind state.DocumentKind, n
 	return data, err
 }
 
-// Of two who save the same at the same time both are its authors.
+// Two principals who save the same draft at the same time are both its authors.
 func TestReviewSavedAtOnce(t *testing.T) {
 	t.Parallel()
 	store := &readsTogether{Store: memstore.New(memstore.Config{})}
@@ -171,7 +171,7 @@ func TestReviewSavedAtOnce(t *testing.T) {
 	}
 }
 
-// losesDrafts does not take drafts away, as often as told.
+// losesDrafts fails to delete drafts a given number of times.
 type losesDrafts struct {
 	state.Store
 
@@ -185,7 +185,7 @@ func (s *losesDrafts) ReplaceDocument(ctx context.Context, kind state.DocumentKi
 	return s.Store.ReplaceDocument(ctx, kind, name, was, data)
 }
 
-// A draft that is published once more, since nobody knows whether it was, is one version.
+// Publishing a draft again after an unknown outcome creates one version.
 func TestReviewPublishedTwice(t *testing.T) {
 	t.Parallel()
 	store := &losesDrafts{Store: memstore.New(memstore.Config{})}
@@ -204,14 +204,14 @@ func TestReviewPublishedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := bob.PublishAgent(t.Context(), "a", waits.Hash); err == nil {
-		t.Error("the draft stayed, and the answer did not say so")
+		t.Error("the draft stayed, and the response did not say so")
 	}
 	if a, err := bob.PublishAgent(t.Context(), "a", waits.Hash); err != nil || a.Version != 1 {
-		t.Errorf("published once more: version %d, %v, want 1", a.Version, err)
+		t.Errorf("published again: version %d, %v, want 1", a.Version, err)
 	}
 }
 
-// savesMeanwhile has somebody save another draft while one is published.
+// savesMeanwhile saves another draft while one is published.
 type savesMeanwhile struct {
 	state.Store
 
@@ -224,7 +224,7 @@ func (s *savesMeanwhile) PutAgent(ctx context.Context, tenant, name string, defi
 	return v, err
 }
 
-// A draft that is saved while the one before is published waits on.
+// A draft that is saved while the previous one is published keeps waiting.
 func TestReviewSavedMeanwhile(t *testing.T) {
 	t.Parallel()
 	store := &savesMeanwhile{Store: memstore.New(memstore.Config{})}
@@ -248,11 +248,11 @@ func TestReviewSavedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if waits, err := bob.AgentDraft(t.Context(), "a"); err != nil || waits.Hash == d.Hash {
-		t.Errorf("draft %+v, %v, want the one that was saved meanwhile", waits, err)
+		t.Errorf("draft %+v, %v, want the later one", waits, err)
 	}
 }
 
-// Where nobody says who they are all are the same one: what they save waits for somebody else.
+// Without authentication all callers are the same principal, so a draft waits for another one.
 func TestReviewWithoutKeys(t *testing.T) {
 	t.Parallel()
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{})
@@ -274,15 +274,15 @@ func TestReviewWithoutKeys(t *testing.T) {
 		t.Fatalf("draft %+v, %v", d, err)
 	}
 	if _, err := c.PublishAgent(t.Context(), "a", d.Hash); err == nil || !strings.Contains(err.Error(), "anonymous has saved this draft") {
-		t.Errorf("who wrote it publishes it: %v", err)
+		t.Errorf("the author publishes: %v", err)
 	}
 	if err := c.DiscardAgentDraft(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
 }
 
-// What nobody has read does not run once review is switched on, whatever is left of the time
-// before: a run of a draft, and an agent that names one.
+// After review is switched on, an unreviewed definition from before does not run: neither a run of a draft, nor
+// an agent that names one.
 func TestReviewSwitchedOn(t *testing.T) {
 	t.Parallel()
 	s := newWorked(t)
@@ -294,7 +294,7 @@ func TestReviewSwitchedOn(t *testing.T) {
 	var drafted api.Run
 	s.post("/v1/drafts", key, `{"input":"x","definition":`+string(script("odd", `{"text":"unread"},{"text":"unread, too"}]}`))+`}`, &drafted)
 	s.await(ann, drafted.ID, "completed")
-	// A gateway that has died before it took the draft out of the list.
+	// A gateway that died before it removed the draft from the list.
 	listed := "draft-0123456789abcdef0123"
 	if _, err := s.store.PutAgent(t.Context(), "acme", listed, script("odd", `{"text":"unread"}]}`), false); err != nil {
 		t.Fatal(err)
@@ -353,16 +353,16 @@ func TestReviewSwitchedOn(t *testing.T) {
 		t.Errorf("runs that the parent has started: %+v, %v", all.Items, err)
 	}
 
-	// An agent that was saved before counts as read.
+	// An agent that was saved before counts as reviewed.
 	if _, err := ann.Fork(t.Context(), saved.ID, fork); err != nil {
-		t.Errorf("a fork of a run of what is saved: %v", err)
+		t.Errorf("a fork of a run of the saved version: %v", err)
 	}
 	if _, err := ann.Signal(t.Context(), saved.ID, api.SignalRequest{Message: api.Text("go on")}); err != nil {
 		t.Errorf("a message to it: %v", err)
 	}
 }
 
-// post sends a request that is to be taken, and decodes the answer.
+// post sends a request that must succeed, and decodes the response.
 func (s *guarded) post(path, token, body string, answer any) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))

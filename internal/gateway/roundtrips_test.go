@@ -21,8 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// counter is a proxy before Redis that counts round trips: on each connection what is sent after
-// a reply, or first. A pipeline is one, and so is a script.
+// counter is a proxy before Redis that counts round trips: each write on a connection after a reply, or the
+// first one. A pipeline or a script counts once.
 type counter struct{ trips atomic.Int64 }
 
 // countRoundTrips returns a counter and the URL of Redis behind it.
@@ -83,7 +83,8 @@ func (c *counter) copy(to, from net.Conn, passed func()) {
 	}
 }
 
-// Where the store is far away, a request takes as long as its round trips to it.
+// The latency of a request to a distant store is determined by its number of round trips, which this test
+// bounds.
 func TestRoundTripsToRedis(t *testing.T) {
 	t.Parallel()
 	count, redis := countRoundTrips(t)
@@ -106,7 +107,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 	submit := func(key string) func() error {
 		return func() error { _, err := c.Submit(t.Context(), one, key); return err }
 	}
-	for _, warm := range []string{"", "warm", "warm"} { // connections, scripts and the store's clock
+	for _, warm := range []string{"", "warm", "warm"} { // warms up connections, scripts and the store's clock
 		if err := submit(warm)(); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 		}
 	}
 	messages := func() error { _, err := c.Messages(t.Context(), run.ID); return err }
-	if err := messages(); err != nil { // a pipeline may have a connection of its own
+	if err := messages(); err != nil { // a pipeline may use its own connection
 		t.Fatal(err)
 	}
 	batch := api.BatchRequest{Runs: make([]api.SubmitRequest, 100)}
@@ -135,7 +136,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		what string
-		want int64 // 0: of a pipeline that one write does not hold, so the proxy may see more
+		want int64 // 0: a pipeline larger than one write, for which the proxy may count more
 		do   func() error
 	}{
 		{"submit", 2, submit("")},
@@ -157,7 +158,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 			t.Errorf("%s makes %d round trips to Redis, want %d", tt.what, n, tt.want)
 		}
 	}
-	// The settings of the tenant say whether it indexes metadata. A gateway rereads them after two seconds.
+	// The tenant's settings say whether it indexes metadata. A gateway rereads them after two seconds.
 	noted := one
 	noted.Metadata = map[string]string{"user": "42"}
 	trips := count.trips.Load()
@@ -175,7 +176,7 @@ func TestRoundTripsToRedis(t *testing.T) {
 	if _, err := c.SubmitBatch(t.Context(), batch, ""); err != nil {
 		t.Fatal(err)
 	}
-	// Its runs are created several at a time, and those that come together travel together.
+	// The runs of a batch are created several at a time, and concurrent ones share a pipeline.
 	n := count.trips.Load() - before
 	t.Logf("a batch of 100 makes %d round trips to Redis", n)
 	if n > 102 {

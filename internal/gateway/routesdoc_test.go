@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite docs/reference/routes.md")
 
 const routesDoc = "../../docs/reference/routes.md"
 
-// The reference of the routes is made from the OpenAPI document and the table of routes.
+// The route reference is generated from the OpenAPI document and the table of routes.
 func TestRoutesDoc(t *testing.T) {
 	t.Parallel()
 	g, err := New(memstore.New(memstore.Config{}), membus.New(), Config{})
@@ -34,7 +34,7 @@ func TestRoutesDoc(t *testing.T) {
 	want := doc.render(func(route string) string {
 		r, ok := g.routes[route]
 		if !ok {
-			r = g.routes[strings.Replace(route, "{path}", "{path...}", 1)] // as OpenAPI writes it
+			r = g.routes[strings.Replace(route, "{path}", "{path...}", 1)] // in OpenAPI notation
 		}
 		o, asked := r.Operation()
 		if route == "GET /metrics" {
@@ -147,7 +147,7 @@ func (d document) render(roles func(route string) string) []byte {
 	return b.Bytes()
 }
 
-// fields writes the table of the fields of an object, or of the objects in an array, those of objects in it too.
+// fields writes the table of an object's fields, including those of nested objects.
 func (s schema) fields(b *bytes.Buffer) {
 	if s.Items != nil {
 		s.Items.fields(b)
@@ -184,7 +184,7 @@ func (s schema) page() string {
 	return s.words()
 }
 
-// words returns the type in words, with links to objects.
+// words describes the type in words, with links to objects.
 func (s schema) words() string {
 	switch {
 	case s.Ref != "":

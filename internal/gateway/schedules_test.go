@@ -12,7 +12,7 @@ import (
 
 const nightly = `{"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin", "run": {"agent": "a", "input": "go"}, "overlap": "skip", "jitter": "30s", "catch_up": "10m"}`
 
-// A schedule is stored, read, paused, run and removed over HTTP.
+// A schedule can be stored, read, paused, run and deleted over HTTP.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -50,11 +50,11 @@ func TestSchedules(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := author.Schedule(t.Context(), "nightly"); !errors.Is(err, api.ErrNotFound) {
-		t.Errorf("a schedule that was removed: %v", err)
+		t.Errorf("a deleted schedule: %v", err)
 	}
 }
 
-// Settings that cannot work are refused with the place and the remedy.
+// Invalid settings are refused with the location and the remedy.
 func TestScheduleRefusals(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)

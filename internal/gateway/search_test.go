@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// search lists the runs that have a text, with the rest of the query, and returns their ids.
+// search lists the runs that match a text and the rest of the query, and returns their ids.
 func (s *deployment) search(text string, query ...string) ([]string, api.Page[api.Run]) {
 	s.t.Helper()
 	q := url.Values{"text": {text}}
@@ -35,8 +35,7 @@ func (s *deployment) search(text string, query ...string) ([]string, api.Page[ap
 	return ids, page
 }
 
-// A text is found in what a run was submitted with, in its answer, error and question, in its
-// metadata and its id, however it is written, and nowhere else.
+// Search finds text in a run's input, output, error, question, metadata and id, in any case, and nowhere else.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -62,7 +61,7 @@ func TestSearch(t *testing.T) {
 	} {
 		got, page := s.search(text)
 		if !slices.Equal(got, want) {
-			t.Errorf("%q is in %v, want %v", text, got, want)
+			t.Errorf("%q was found in %v, want %v", text, got, want)
 		}
 		if page.NextCursor != nil || page.Examined == nil || *page.Examined != 4 || !*page.Complete {
 			t.Errorf("%q: cursor %v, examined %v, complete %v; want all 4", text, page.NextCursor, page.Examined, page.Complete)
@@ -76,7 +75,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Runs with failures are found whatever their end, also among those with a text.
+// Runs with failures can be found whatever their end, also combined with a text.
 func TestSearchTrouble(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
@@ -167,18 +166,18 @@ func (s *deployment) pages(text string, query ...string) (ids []string, last api
 	}
 }
 
-// A search is paged, looks at the newest 1,000 runs and says that it has stopped there.
+// A search is paged, examines the newest 1,000 runs and reports that it stopped there.
 func TestSearchStops(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
 	fill(t, store, 1010)
 	s := (&deployment{t: t}).over(store, newDeployment(t).bus)
-	ids, last, n := s.pages("no. 1", "limit", "7") // 1, 10 to 19, 100 to 199 and 1000 to 1009, but for 1: the oldest ten are not looked at
+	ids, last, n := s.pages("no. 1", "limit", "7") // 1, 10 to 19, 100 to 199 and 1000 to 1009, without 1: the oldest ten are not examined
 	if len(ids) != 10+100+10 || n != 18 || *last.Examined != 1000 || *last.Complete {
 		t.Errorf("%d runs on %d pages, %d examined, complete %v; want 120 on 18, 1000 and no", len(ids), n, *last.Examined, *last.Complete)
 	}
 	if !slices.IsSortedFunc(ids, func(a, b string) int { return strings.Compare(b, a) }) || len(slices.Compact(slices.Clone(ids))) != len(ids) {
-		t.Error("the runs are not in order, each once")
+		t.Error("the runs are not in order with each once")
 	}
 	if ids, last, _ := s.pages("no. 5."); len(ids) != 0 || *last.Complete {
 		t.Errorf("found %v, which is not among the newest 1,000", ids)
@@ -191,8 +190,7 @@ func TestSearchStops(t *testing.T) {
 	}
 }
 
-// Runs that are deleted while a text is looked for are not found, and a store that fails is an
-// error, not an empty page.
+// Runs that are deleted during a search are not found. A failing store returns an error, not an empty page.
 func TestSearchWithoutLogs(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
@@ -210,7 +208,7 @@ func TestSearchWithoutLogs(t *testing.T) {
 	}
 }
 
-// logless has runs whose logs cannot be read.
+// logless is a store that cannot read the logs of runs.
 type logless struct {
 	state.Store
 

@@ -11,12 +11,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A setting that a model does not take, or that the operator does not allow, is 400 with its place.
+// A setting that the model does not support, or that the operator does not allow, returns 400 with its
+// location.
 func TestModelSettings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		allow       []string
-		model, want string // what is wrong; empty: nothing
+		model, want string // the expected error; empty: none
 	}{
 		{nil, `{provider: openai, name: gpt-4.1, temperature: 0.2, extra: {verbosity: low}}`, ""},
 		{nil, `{provider: openai, name: gpt-4.1, top_k: 5}`, "model.top_k: openai does not support it: remove it"},
@@ -37,6 +38,6 @@ func TestModelSettings(t *testing.T) {
 		}
 	}
 	if _, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{ModelExtra: []string{"openai:tools"}}); err == nil {
-		t.Error("a gateway starts that allows tools as an extra field")
+		t.Error("a gateway starts with tools allowed as an extra field")
 	}
 }

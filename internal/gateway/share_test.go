@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// slowLists is a store whose lists of one tenant end when they are let go.
+// slowLists is a store whose lists of one tenant block until released.
 type slowLists struct {
 	state.Store
 
@@ -44,7 +44,7 @@ func (s *slowLists) List(ctx context.Context, f state.Filter) (state.RunPage, er
 	return s.Store.List(ctx, f)
 }
 
-// A tenant that asks for many lists at once waits for itself, and nobody else does.
+// A tenant that requests many lists at once only delays itself.
 func TestListsOfOneTenantWait(t *testing.T) {
 	t.Parallel()
 	const atOnce, asked = 4, 12
@@ -82,8 +82,8 @@ func TestListsOfOneTenantWait(t *testing.T) {
 	}
 }
 
-// A page of agents ends early where their definitions are large, and so does one of drafts: an
-// author may save as many as there is room for.
+// A page of agents or drafts ends early if the definitions are large: an author may save drafts up to the
+// storage limit.
 func TestAgentsEndEarly(t *testing.T) {
 	t.Parallel()
 	const agents, size = 24, 1_000_000

@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// unanswered is a store of which the first answer to a signal is lost.
+// unanswered is a store that loses the first answer to a signal.
 type unanswered struct {
 	state.Store
 	lost atomic.Bool
@@ -31,8 +31,8 @@ func (u *unanswered) Signal(ctx context.Context, id state.RunID, sig state.Signa
 	return wake, err
 }
 
-// A signal with an Idempotency-Key may be repeated after a 503: it counts once, and is
-// answered as if it had been sent once. With another body the key is refused.
+// A signal with an Idempotency-Key can be repeated after a 503: it counts once and gets the same response. A
+// different body under the key is refused.
 func TestSignalUnderAKey(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores {

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// deaf is a reader that takes nothing after the first words, until it is let go.
+// deaf is a reader that stops reading after the first bytes, until it is released.
 type deaf struct {
 	*httptest.ResponseRecorder
 
@@ -33,8 +33,8 @@ func (d *deaf) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What comes while a reader takes nothing is bounded in bytes, not only in number:
-// 256 events of 64 KiB are 16 MiB a reader.
+// Pending output for a reader that does not read is bounded in bytes, not only in number: 256 events of 64 KiB
+// would be 16 MiB per reader.
 func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it measures memory
 	s := newDeployment(t)
 	b := muted{s.bus, make(chan func(bus.Notice), 8)}
@@ -60,7 +60,7 @@ func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it 
 		tell(bus.Notice{Live: api.EncodeLive(state.RunID(id), api.Live{Type: state.LiveToolProgress, Turn: 99, Progress: strings.Repeat("x", 64<<10)})})
 	}
 	if held := inUse() - before; held > 1<<20 {
-		t.Errorf("%d readers that take nothing hold %d KiB", len(slow), held>>10)
+		t.Errorf("%d readers that do not read hold %d KiB", len(slow), held>>10)
 	}
 	leave()
 	for _, d := range slow {
@@ -69,10 +69,10 @@ func TestSlowReaderIsBoundedInBytes(t *testing.T) { //nolint:paralleltest // it 
 	all.Wait()
 }
 
-// inUse is the memory of what is still referred to.
+// inUse returns the size of reachable memory.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // less than what there is
+	return int64(m.HeapAlloc) //nolint:gosec // less than the machine's memory
 }

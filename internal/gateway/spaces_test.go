@@ -10,15 +10,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// spellings are ids that users may choose and that look like the one which Turnpike makes of
-// its own word and a run.
+// spellings returns ids that users may choose and that resemble the one that Turnpike derives from word and
+// run.
 func spellings(word, run string) []string {
 	id := word + ":" + run
 	return []string{id, "turnpike " + id, "user " + id, strings.ToUpper(word) + ":" + run, word + "/" + run, word, run}
 }
 
-// Users may choose any signal id for their messages: the result of a child reaches its parent
-// all the same.
+// A user's signal ids cannot collide with the result of a child: the result still reaches its parent.
 func TestSignalIDsOfChildren(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) {
@@ -64,7 +63,7 @@ func TestSignalIDsOfChildren(t *testing.T) {
 	})
 }
 
-// A batch starts its runs for any ids that users choose for messages to them.
+// A user's signal ids cannot collide with the starts of a batch's runs.
 func TestSignalIDsOfStarts(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) {
@@ -76,7 +75,7 @@ func TestSignalIDsOfStarts(t *testing.T) {
 	if code != 202 {
 		t.Fatal(code, p)
 	}
-	ids := p["run_ids"].([]any) //nolint:forcetypeassert // the API's
+	ids := p["run_ids"].([]any) //nolint:forcetypeassert // the API returns strings
 	for _, id := range spellings("start", ids[1].(string)) {
 		if code, _, p := s.call("POST", "/v1/runs/"+ids[1].(string)+"/signals", `{"message": "one more thing"}`, "Idempotency-Key", id); code >= 300 {
 			t.Fatalf("message under the id %q: %d %v", id, code, p)
@@ -93,7 +92,7 @@ func TestSignalIDsOfStarts(t *testing.T) {
 	}
 }
 
-// No key that a caller chooses is the one of a fork, or of a message without a key.
+// A caller's key cannot collide with the internal key of a fork, or of a message without a key.
 func TestKeysOfForksAndMessages(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

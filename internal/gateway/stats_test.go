@@ -10,8 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Runs are in the figures once they have ended, by agent and by model, and stay there after they are
-// deleted.
+// Ended runs are counted in the figures, by agent and by model, and stay there after their deletion.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -48,7 +47,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("figures of broken: %+v", broken)
 	}
 	if gone := rows["gone"]; gone.Runs != 1 {
-		t.Errorf("figures of a run that was deleted: %+v", gone)
+		t.Errorf("figures of a deleted run: %+v", gone)
 	}
 
 	one, err := s.client.Stats(t.Context(), api.StatsQuery{Agent: "adder", Step: api.StepDay, From: time.Now().Add(-50 * 24 * time.Hour)})
@@ -91,7 +90,7 @@ func runsIn(s api.Stats) (n int64) {
 	return n
 }
 
-// Parameters that make no sense are refused, with what would.
+// Invalid parameters are refused, with the valid values.
 func TestStatsRefuses(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

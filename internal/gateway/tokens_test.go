@@ -44,7 +44,7 @@ func (s *guarded) submit(token string, r api.SubmitRequest, key string) api.Run 
 	return run
 }
 
-// A token reaches the runs to which it is bound. All others do not exist for it, on every route.
+// A token reaches only the runs to which it is bound. On every route, all others do not exist for it.
 func TestTokenIsBound(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -91,10 +91,10 @@ func TestTokenIsBound(t *testing.T) {
 			status, p := s.doJSON(r.method, r.path, c.token, r.body)
 			hidden := status == http.StatusNotFound && p.Code == api.CodeRunNotFound
 			if hidden == c.reaches {
-				t.Errorf("run %s: %s %s answers %d %s %s", name, r.method, r.path, status, p.Code, p.Detail)
+				t.Errorf("run %s: %s %s returns %d %s %s", name, r.method, r.path, status, p.Code, p.Detail)
 			}
 			if c.reaches && strings.HasSuffix(r.path, "/fork") && (status < http.StatusBadRequest) != c.mayStart {
-				t.Errorf("run %s: fork answers %d %s", name, status, p.Detail)
+				t.Errorf("run %s: fork returns %d %s", name, status, p.Detail)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func (s *guarded) doJSON(method, path, token, body string) (int, api.Problem) {
 	return resp.StatusCode, p
 }
 
-// A token may do what is about the runs of its user, and nothing else, whatever its roles.
+// A token may use routes about its user's runs and no others, whatever its roles.
 func TestTokenRoutes(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -165,7 +165,7 @@ func TestTokenRoutes(t *testing.T) {
 	}
 }
 
-// Lists, keys and submissions of a token stay with its user.
+// Lists, keys and submissions of a token are limited to its user.
 func TestTokenOfUser(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -173,7 +173,7 @@ func TestTokenOfUser(t *testing.T) {
 	ada, bob := s.token("acme", api.TokenRequest{User: "ada", Roles: userRoles}), s.token("acme", api.TokenRequest{User: "bob", Roles: userRoles})
 	first, second := s.submit(ada, api.SubmitRequest{Agent: "a"}, "k"), s.submit(bob, api.SubmitRequest{Agent: "a"}, "k")
 	if first.ID == second.ID || s.submit(ada, api.SubmitRequest{Agent: "a"}, "k").ID != first.ID {
-		t.Error("an idempotency key of one user names the run of another one")
+		t.Error("an idempotency key of one user returns the run of another")
 	}
 	list := func(token string, query url.Values) []string {
 		page, err := api.New(s.url, api.WithToken(token)).List(t.Context(), query)
@@ -223,7 +223,7 @@ func TestTokenOfUser(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, status, p.Detail, c.status)
 		}
 	}
-	// A fork keeps the metadata of a run, except what says who started it.
+	// A fork keeps the metadata of a run, except the fields that say who started it.
 	triggered := s.submit(s.key("acme", access.Submitter), api.SubmitRequest{Agent: "a", Metadata: map[string]string{
 		"user": "ada", "trigger": "t", "hook": "h", "delivery": "d", "schedule": "s", "scheduled_at": "t", "order": "17",
 	}}, "")
@@ -234,7 +234,7 @@ func TestTokenOfUser(t *testing.T) {
 	}
 	log, err := s.store.Log(t.Context(), state.RunID(first.ID), 0, 1)
 	if err != nil || len(log) != 1 || log[0].By == nil || log[0].By.Principal != "user:ada" || log[0].By.Via != "token" {
-		t.Errorf("the log says that a user's run is by %+v, %v", log, err)
+		t.Errorf("the log attributes a user's run to %+v, %v", log, err)
 	}
 	audit, err := s.client("acme", access.Admin).Audit(t.Context(), "", 0)
 	if err != nil || !slices.ContainsFunc(audit.Items, func(a api.AuditEntry) bool {
@@ -244,7 +244,7 @@ func TestTokenOfUser(t *testing.T) {
 	}
 }
 
-// Requests for tokens are checked.
+// Token requests are validated.
 func TestTokenRequests(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -285,7 +285,7 @@ func TestTokenRequests(t *testing.T) {
 	}
 }
 
-// Only the signature of a key of the tenant counts, by the one algorithm.
+// A token is valid only with the signature of the tenant's key, by the one supported algorithm.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -324,8 +324,8 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// A token ends when it expires, and within five seconds when its issuer's key is revoked, its tenant is
-// suspended, or its signing key is rotated twice: on every gateway, and open streams with it.
+// A token ends when it expires. It also ends within five seconds when its issuer's key is revoked, its tenant
+// is suspended, or its signing key is rotated twice. This holds on every gateway, and open streams end with it.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(t *testing.T, keys *access.Keys, key api.APIKey, tenants *access.Tenants, tokens *access.Tokens) time.Duration{
@@ -358,7 +358,7 @@ func TestTokenEnds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				store, b := memstore.New(memstore.Config{}), membus.New()
-				// The changes are made by another process.
+				// Another process makes the changes.
 				keys, tenants := access.NewKeys(store), access.NewTenants(store, "default")
 				tokens := access.NewTokens(store, keys, tenants)
 				g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: access.NewKeys(store)}})
@@ -403,8 +403,8 @@ func TestTokenEnds(t *testing.T) {
 	}
 }
 
-// After a rotation two keys are valid, and a gateway that has the old keys in its cache accepts a token
-// of the new one at once.
+// After a rotation two keys are valid. A gateway that has cached the old keys accepts a token of the new one at
+// once.
 func TestTokenKeysRotate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -433,7 +433,7 @@ func TestTokenKeysRotate(t *testing.T) {
 		}
 		first := issue(one)
 		accepts(true, first)
-		time.Sleep(time.Second) // the caches have an age
+		time.Sleep(time.Second) // let the caches age
 		if rotated, err := one.Rotate(t.Context(), "acme"); err != nil || len(rotated) != 2 {
 			t.Fatalf("rotate: %v, %v", rotated, err)
 		}
@@ -450,8 +450,8 @@ func TestTokenKeysRotate(t *testing.T) {
 	})
 }
 
-// Pages of the origins in the settings may send tokens and read the answers. Others may not, and the
-// cookie of a session never works across origins.
+// Pages of the allowed origins may send tokens and read responses, other origins may not. A session cookie
+// never works across origins.
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})

@@ -22,7 +22,7 @@ import (
 
 const callerIn = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// newGateway is a gateway without workers.
+// newGateway returns a gateway without workers.
 func newGateway(t *testing.T, cfg gateway.Config) (url string, store state.Store) {
 	t.Helper()
 	store = memstore.New(memstore.Config{})
@@ -39,7 +39,7 @@ func newGateway(t *testing.T, cfg gateway.Config) (url string, store state.Store
 	return server.URL, store
 }
 
-// post sends a request under a trace context and returns the path of what it made.
+// post sends a request under a trace context and returns the path of the created object.
 func post(t *testing.T, url, body, parent string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -64,7 +64,7 @@ func traceOf(t *testing.T, store state.Store, path string) string {
 	return st.TraceSpan
 }
 
-// A gateway that makes no spans keeps the caller's trace, and only what is one.
+// A gateway without a tracer passes on the caller's trace context if it is valid.
 func TestTraceIsKept(t *testing.T) {
 	t.Parallel()
 	url, store := newGateway(t, gateway.Config{})
@@ -75,22 +75,22 @@ func TestTraceIsKept(t *testing.T) {
 	}
 }
 
-// F6: submissions stand below their caller, and the run below its submission; what a
-// caller decided about sampling holds; failures tell their class and no words.
+// A submission span is a child of the caller's span, and the run a child of the submission. The caller's
+// sampling decision holds. Failures record their class and no text (F6).
 func TestSubmissionSpans(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
 	url, store := newGateway(t, gateway.Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(recorder))})
 	path := post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, callerIn)
 	if got := traceOf(t, store, path); got[:35] != callerIn[:35] || got[36:52] == callerIn[36:52] {
-		t.Errorf("the run is at %q", got)
+		t.Errorf("the run has trace %q", got)
 	}
 	post(t, url+path+"/fork", `{"turn":0}`, "")
 	post(t, url+path+"/cancel", `{}`, "")
 	post(t, url+"/v1/runs", `{"agent":"canary","input":"x"}`, "")
 	unsampled := strings.TrimSuffix(callerIn, "1") + "0"
 	if got := traceOf(t, store, post(t, url+"/v1/runs", `{"agent":"a","input":"x"}`, unsampled)); got[:35] != callerIn[:35] || !strings.HasSuffix(got, "-00") {
-		t.Errorf("the run whose caller is not sampled is at %q", got)
+		t.Errorf("the run whose caller is not sampled has trace %q", got)
 	}
 	names := map[string]string{"b7ad6b7169203331": "caller", "0000000000000000": "nothing"}
 	for _, s := range recorder.Ended() {

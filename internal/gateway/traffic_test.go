@@ -14,14 +14,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 )
 
-// traffic checks answers of the API against its OpenAPI document: the status must be documented, and
-// the body must match its schema and have no member that the schema does not name.
+// traffic checks API responses against the OpenAPI document: the status must be documented, and the body must
+// match its schema and have no member that the schema does not name.
 type traffic struct {
 	mux     *http.ServeMux                                             // finds the route of a request
 	answers map[string]map[string]func() (*jsonschema.Resolved, error) // by pattern and status; nil without a body
 }
 
-// documented returns the traffic check of the document that gateways serve.
+// documented returns the traffic check for the document that gateways serve.
 var documented = sync.OnceValues(func() (*traffic, error) {
 	var doc struct {
 		Paths map[string]map[string]struct {
@@ -62,8 +62,8 @@ var documented = sync.OnceValues(func() (*traffic, error) {
 
 var reference = regexp.MustCompile(`"#/\$defs/([^"]+)"`)
 
-// compile compiles a schema with the definitions it refers to. All of the document's took twelve seconds a test
-// process with the race detector.
+// compile compiles a schema with the definitions it refers to. Compiling the whole document took twelve seconds
+// per test process with the race detector.
 func compile(text json.RawMessage, all map[string]json.RawMessage) (*jsonschema.Resolved, error) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -105,7 +105,7 @@ func closeObjects(s *jsonschema.Schema) {
 	}
 }
 
-// check returns an error if an answer is not one that the document describes.
+// check returns an error if a response does not match the document.
 func (t *traffic) check(req *http.Request, status int, body any) error {
 	_, pattern := t.mux.Handler(req)
 	answers := t.answers[pattern]
@@ -115,12 +115,12 @@ func (t *traffic) check(req *http.Request, status int, body any) error {
 	compiled, listed := answers[strconv.Itoa(status)]
 	if !listed {
 		if compiled, listed = answers["default"]; !listed || status < 400 {
-			return fmt.Errorf("%s answered %d, which the OpenAPI document does not list", pattern, status)
+			return fmt.Errorf("%s returned %d, which the OpenAPI document does not list", pattern, status)
 		}
 	}
 	if compiled == nil {
 		if body != nil {
-			return fmt.Errorf("%s answered %d with a body, of which the OpenAPI document has no schema", pattern, status)
+			return fmt.Errorf("%s returned %d with a body, for which the OpenAPI document has no schema", pattern, status)
 		}
 		return nil
 	}
@@ -129,7 +129,7 @@ func (t *traffic) check(req *http.Request, status int, body any) error {
 		return fmt.Errorf("%s, %d: %w", pattern, status, err)
 	}
 	if err := schema.Validate(body); err != nil {
-		return fmt.Errorf("%s answered %d with a body that the OpenAPI document does not describe: %w", pattern, status, err)
+		return fmt.Errorf("%s returned %d with a body that does not match the OpenAPI document: %w", pattern, status, err)
 	}
 	return nil
 }

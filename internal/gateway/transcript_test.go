@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A transcript that was exported begins another run, in either format.
+// An exported transcript is valid input for another run, in either format.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -64,8 +64,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
-// halfway takes an answer, keeps none of it, and looks at the memory in use when half of it
-// has come.
+// halfway discards a response, and measures the memory in use after half of it.
 type halfway struct {
 	header             http.Header
 	status, bytes, all int
@@ -81,8 +80,7 @@ func (h *halfway) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A transcript is exported message by message: what is in memory of it beside the log is one
-// message, not the whole answer.
+// A transcript is exported message by message: apart from the log, only one message is in memory.
 func TestExportIsNotHeldInMemory(t *testing.T) { //nolint:paralleltest // it measures memory
 	s := newDeployment(t)
 	g, err := gateway.New(s.store, s.bus, gateway.Config{MaxBody: 64 << 20})
@@ -101,14 +99,14 @@ func TestExportIsNotHeldInMemory(t *testing.T) { //nolint:paralleltest // it mea
 	for _, format := range []string{"openai", "anthropic"} {
 		path := fmt.Sprintf("/v1/runs/%s/messages?format=%s", run["id"], format)
 		w := &halfway{header: http.Header{}, all: size * count}
-		inUse() // what pools keep is let go at the second time
+		inUse() // the second collection releases what pools keep
 		before := inUse()
 		g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		if w.status != http.StatusOK || w.bytes < w.all {
 			t.Fatalf("%s = %d, %d bytes", format, w.status, w.bytes)
 		}
 		if held := w.inUse - before; held > size*count*5/4 { // the log itself, and a little more
-			t.Errorf("%s: in the middle of an answer of %d KiB %d KiB are held", format, w.bytes>>10, held>>10)
+			t.Errorf("%s: in the middle of a response of %d KiB, %d KiB are in use", format, w.bytes>>10, held>>10)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (s hastyStore) ReplaceDocument(ctx context.Context, kind state.DocumentKind
 	return err
 }
 
-// A deletion has succeeded if another gateway finishes it first.
+// A deletion also succeeds if another gateway completes it first.
 func TestTriggerDeletionThatAnotherGatewayFinishes(t *testing.T) {
 	t.Parallel()
 	s := newTriggeredOn(t, hastyStore{memstore.New(memstore.Config{})}, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A stream may have subjects of other tenants: neither the status of a trigger nor a refusal names them.
+// A stream may have subjects of other tenants: neither a trigger's status nor a refusal names them.
 func TestTriggersHideOtherSubjects(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)

@@ -41,8 +41,8 @@ func (s *triggered) lastOf(settings api.TriggerSettings) (last uint64) {
 	return last
 }
 
-// delivered reports whether NATS has given a message, or a later one, to the consumer of a trigger: the number
-// of pending messages lags behind the answer to whoever publishes.
+// delivered reports whether NATS has delivered the message, or a later one, to the trigger's consumer. The
+// number of pending messages lags behind the publisher's acknowledgement.
 func (s *triggered) delivered(trigger api.Trigger, seq uint64) bool {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.t.Context(), trigger.Stream)

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A user who fills the inbox of a run holds up no signals to other runs: the message becomes a dead letter.
+// A full inbox of one run does not block signals to other runs: the message becomes a dead letter.
 func TestTriggerPassesAFullInbox(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)

@@ -25,7 +25,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// triggered is gateways that share a store, and a JetStream server with streams of users.
+// triggered is a set of gateways that share a store, and a JetStream server with users' streams.
 type triggered struct {
 	*guarded
 
@@ -71,7 +71,7 @@ func newTriggeredOn(t *testing.T, inner state.Store, gateways int) *triggered {
 	return s
 }
 
-// stream creates a stream with the subjects orders.>, or others.
+// stream creates a stream with the subjects orders.> or the given ones.
 func (s *triggered) stream(name string, subjects ...string) {
 	s.t.Helper()
 	if len(subjects) == 0 {
@@ -142,7 +142,7 @@ func (s *triggered) each(tenant string, fn func(state.State)) {
 	}
 }
 
-// runs returns the metadata of the runs of a tenant, by the id of their delivery.
+// runs returns the metadata of a tenant's runs, by delivery id.
 func (s *triggered) runs(tenant string) map[string]map[string]string {
 	s.t.Helper()
 	found := map[string]map[string]string{}
@@ -157,7 +157,7 @@ func (s *triggered) runs(tenant string) map[string]map[string]string {
 
 const orders = `{"stream": "ORDERS", "from": "all", "max_per_minute": 60000, "run": {"agent": "a", "input": "'Order ' + string(event.n)", "metadata": {"subject": "subject", "kind": "headers.kind"}}}`
 
-// Each message makes one run, whichever gateway takes it, and the run has what the expressions read.
+// Each message creates one run, whichever gateway takes it, with the values of the expressions.
 func TestTriggerMakesOneRun(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 2)
@@ -180,7 +180,7 @@ func TestTriggerMakesOneRun(t *testing.T) {
 		byTrigger[st.Metadata["trigger"]]++
 		byTrigger[st.Metadata["trigger"]+" "+st.Metadata["delivery"]]++
 		if st.Metadata["subject"] == "orders.old" && (st.Metadata["trigger"] != "orders" || st.Metadata["kind"] != "old") {
-			t.Errorf("the first message has made a run with %v", st.Metadata)
+			t.Errorf("the first message created a run with %v", st.Metadata)
 		}
 		log, err := s.store.Log(t.Context(), st.ID, 0, 1)
 		if err != nil || log[0].By == nil || !strings.HasPrefix(log[0].By.Principal, "trigger:") || log[0].By.Via != "trigger" || !strings.HasPrefix(log[0].Messages[0].Parts[0].Text, "Order ") {
@@ -196,7 +196,7 @@ func TestTriggerMakesOneRun(t *testing.T) {
 	}) {
 		t.Errorf("the audit lacks the deliveries: %v", err)
 	}
-	// Deleted and stored again, it reads all messages again, to no further effect.
+	// A trigger that is deleted and stored again rereads all messages, without further effect.
 	if err := c.DeleteTrigger(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestTriggerMakesOneRun(t *testing.T) {
 	if n, err := s.store.Counts(t.Context()); err != nil || n[state.Queued] != 2*messages-1 {
 		t.Errorf("runs: %v, %v", n, err)
 	}
-	// A stream that is created again has other messages.
+	// A stream that is deleted and created again has new messages.
 	if err := s.js.DeleteStream(t.Context(), "ORDERS"); err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +241,8 @@ func (s *triggered) consumers(stream string) []string {
 	return names
 }
 
-// untilNoConsumers waits until the consumers of deleted triggers are gone: a gateway that is late creates one, and
-// removes it when it finds that the trigger was deleted.
+// untilNoConsumers waits until the consumers of deleted triggers are gone: a late gateway may create one, and
+// removes it when it finds the trigger deleted.
 func (s *triggered) untilNoConsumers(stream string) {
 	s.t.Helper()
 	testbed.Eventually(s.t, "consumers of deleted triggers", func() error {
@@ -253,7 +253,7 @@ func (s *triggered) untilNoConsumers(stream string) {
 	})
 }
 
-// A tenant reads the streams and the subjects that its settings list, and never those of Turnpike.
+// A tenant can read only the streams and subjects that its settings list, and never those of Turnpike.
 func TestTriggersOfHostileTenant(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -317,7 +317,7 @@ func TestTriggersOfHostileTenant(t *testing.T) {
 		if (err == nil) != (c.code == "") || p != nil && p.Code != c.code {
 			t.Errorf("%s: %v, want %q", c.name, err, c.code)
 		}
-		if strings.HasPrefix(c.name, "no list") { // it must not tell which streams there are
+		if strings.HasPrefix(c.name, "no list") { // the refusal must not reveal which streams exist
 			detail := strings.NewReplacer("ORDERS", "S", "NOWHERE", "S").Replace(p.Detail)
 			if unknown != "" && unknown != detail {
 				t.Errorf("without a list: %q, and %q", unknown, detail)
@@ -325,7 +325,7 @@ func TestTriggersOfHostileTenant(t *testing.T) {
 			unknown = detail
 		}
 	}
-	// It makes runs of what it may read. Once the list no longer has that, messages wait.
+	// The trigger creates runs from allowed subjects. Once the list excludes them, messages wait.
 	s.publish("shared.acme.1", `{}`)
 	s.publish("shared.other.1", `{}`)
 	s.publish("shared.all", `{}`)
@@ -361,8 +361,8 @@ func (s *triggered) untilError(c *api.Client, name, text string) {
 	s.until(c, name, func(st api.TriggerStatus) bool { return strings.Contains(st.LastError, text) })
 }
 
-// A message that is refused becomes a dead letter after some tries, others pass it, and a replay takes it
-// once. One that is too large is not read.
+// A message that is refused becomes a dead letter after some attempts, other messages pass it, and a replay
+// delivers it once. A message that is too large is not read.
 func TestTriggerDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -384,7 +384,7 @@ func TestTriggerDeadLetters(t *testing.T) {
 		t.Fatalf("dead letters: %+v, %v", letters.Items, err)
 	}
 	large, bad := letters.Items[0], letters.Items[1]
-	if strings.Contains(large.Cause, "run.input") { // the large one takes its time to arrive
+	if strings.Contains(large.Cause, "run.input") { // the large one takes a while to arrive
 		large, bad = bad, large
 	}
 	if large.Kind != "trigger" || large.Status != api.DeadClosed || !strings.Contains(large.Cause, "1048577 bytes") {
@@ -394,7 +394,7 @@ func TestTriggerDeadLetters(t *testing.T) {
 		t.Fatalf("dead letter: %+v", bad)
 	}
 	if _, err := operator.Replay(t.Context(), bad.Seq); err == nil || !strings.Contains(err.Error(), "run.input") {
-		t.Errorf("a replay by the same expression: %v", err)
+		t.Errorf("a replay with the same expression: %v", err)
 	}
 	s.put(c, "orders", strings.Replace(orders, "string(event.n)", "(has(event.n) ? string(event.n) : '?')", 1))
 	for range 2 {
@@ -408,7 +408,7 @@ func TestTriggerDeadLetters(t *testing.T) {
 	}
 }
 
-// With a signal, the messages of a key are one conversation, in their order.
+// With a signal, the messages with one key form one conversation, in order.
 func TestTriggerContinuesARun(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 2)
@@ -435,7 +435,7 @@ func TestTriggerContinuesARun(t *testing.T) {
 			t.Errorf("signal %d says %s by %s", i, sig.Message.Parts[0].Text, sig.By.Principal)
 		}
 	}
-	// A user who knows the ids of deliveries takes none of theirs.
+	// A user who knows the ids of deliveries cannot claim them.
 	run := page.Items[0].ID
 	for _, id := range []string{pending[0].ID, pending[0].Key()} {
 		said := api.SignalRequest{SignalID: id, Message: []byte(`"claim"`)}
@@ -448,8 +448,8 @@ func TestTriggerContinuesARun(t *testing.T) {
 	}
 }
 
-// Messages wait while the tenant is suspended or the trigger paused, and none is lost. Text that is not
-// JSON is an event, too.
+// Messages wait while the tenant is suspended or the trigger paused, and none is lost. Text that is not JSON
+// also is an event.
 func TestTriggerPauses(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 2)
@@ -487,7 +487,7 @@ func TestTriggerPauses(t *testing.T) {
 	}
 }
 
-// A tenant with a long backlog in many triggers does not keep others waiting.
+// A tenant with a long backlog in many triggers does not delay others.
 func TestTriggersTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -516,11 +516,11 @@ func TestTriggersTakeTurns(t *testing.T) {
 		}
 	})
 	if made.IsZero() || before >= messages*triggers {
-		t.Errorf("the other tenant has waited for all of %d, its run was made at %v", before, made)
+		t.Errorf("the other tenant waited for all of %d, its run was created at %v", before, made)
 	}
 }
 
-// Settings of a trigger are checked when they are stored.
+// Trigger settings are validated when they are stored.
 func TestTriggerSettings(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -567,7 +567,7 @@ func TestTriggerSettings(t *testing.T) {
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeTooManyTriggers {
 		t.Errorf("trigger 201: %v", err)
 	}
-	// A gateway without NATS has none.
+	// A gateway without NATS has no triggers.
 	memory := newGuarded(t)
 	_, err = memory.client("default", access.Author).PutTrigger(t.Context(), "x", api.TriggerSettings{Stream: "ORDERS", Run: &api.HookRun{Agent: "a"}})
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeNotSupported {
@@ -575,7 +575,7 @@ func TestTriggerSettings(t *testing.T) {
 	}
 }
 
-// A trigger that is over its rate waits, and leaves the way to others.
+// A trigger above its rate waits without delaying others.
 func TestTriggerRate(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -588,7 +588,7 @@ func TestTriggerRate(t *testing.T) {
 	s.put(c, "slow", strings.Replace(orders, "60000", "1", 1))
 	s.put(c, "fast", orders)
 	s.idle(c, "fast")
-	s.put(c, "later", orders) // by its end the slow one would be done, too
+	s.put(c, "later", orders) // in serial order, the slow one would be done at its end
 	s.idle(c, "later")
 	byTrigger := map[string]int{}
 	s.each("default", func(st state.State) { byTrigger[st.Metadata["trigger"]]++ })

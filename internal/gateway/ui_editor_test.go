@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
-// What opening the editor loads on top stays small, too.
+// The extra bytes that opening the editor loads are bounded.
 func TestEditorIsSmall(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("ui/editor-*.js")
@@ -29,11 +29,11 @@ func TestEditorIsSmall(t *testing.T) {
 	}
 	_, _, text := fetchPage(t, s.URL+"/ui/app.js")
 	if strings.Contains(text, "cm-content") {
-		t.Error("the page loads the editor before anybody has opened it")
+		t.Error("the page loads the editor before it is opened")
 	}
 }
 
-// The editor offers the keys that a definition may have: no others, and none is missing.
+// The editor offers exactly the keys that a definition may have.
 func TestEditorKnowsKeys(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("../../web/src/views/agents/keys.ts")

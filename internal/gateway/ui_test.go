@@ -13,11 +13,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway"
 )
 
-// pageBudget is what a browser loads at most before the page works, compressed.
+// pageBudget bounds the compressed bytes that a browser loads before the page works.
 const pageBudget = 150_000
 
-// fetchPage gets a file of the page as a browser does, and returns what crossed the wire and
-// what came out of it.
+// fetchPage gets a file of the page as a browser does. It returns the compressed and the uncompressed bytes.
 func fetchPage(t *testing.T, url string) (http.Header, int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -45,7 +44,7 @@ func fetchPage(t *testing.T, url string) (http.Header, int, string) {
 	return resp.Header, len(sent), string(text)
 }
 
-// What loads at once stays small, and comes from this gateway alone.
+// The initial load is small, and comes from this gateway alone.
 func TestPageIsSmallAndItsOwn(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{})
@@ -91,7 +90,7 @@ func TestPageIsSmallAndItsOwn(t *testing.T) {
 	}
 }
 
-// A browser that has the page asks whether it is the same still.
+// A browser with a cached page revalidates it.
 func TestPageIsCached(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{})
@@ -126,7 +125,7 @@ func TestPageIsCached(t *testing.T) {
 	}
 }
 
-// A browser keeps a file whose name has its hash, and asks again for every other one.
+// A browser caches a file whose name has its hash forever, and revalidates every other one.
 func TestHashedFilesAreImmutable(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, gateway.Config{})
@@ -147,7 +146,7 @@ func TestHashedFilesAreImmutable(t *testing.T) {
 	}
 }
 
-// A file of the sources that grows beyond this is to be split by meaning.
+// A source file above this size must be split by subject.
 func TestPageSourcesAreShort(t *testing.T) {
 	t.Parallel()
 	const most = 600

@@ -14,7 +14,7 @@ const greeter = `{"instructions": "Greet {{who}} {{times}} times. {{nobody}}",
 	"variables": {"type": "object", "required": ["who"], "properties": {"who": {"type": "string"}, "times": {"type": "integer", "default": 2}}},
 	"model": {"provider": "scripted", "responses": [{"text": "Hello."}]}}`
 
-// systemText returns the instructions that a run began with.
+// systemText returns a run's initial instructions.
 func (s *deployment) systemText(id any) string {
 	s.t.Helper()
 	_, _, page := s.call("GET", fmt.Sprintf("/v1/runs/%v/messages", id), "")
@@ -29,8 +29,8 @@ func (s *deployment) systemText(id any) string {
 	return text
 }
 
-// The values of a submission replace the variables of the agent's instructions, for a run, a batch
-// and a fork; those that do not fit are refused with their place.
+// The values of a submission replace the variables in the agent's instructions, for a run, a batch and a fork.
+// Invalid values are refused with their location.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -69,7 +69,7 @@ func TestVariables(t *testing.T) {
 		}
 	}
 
-	// Bytes that are not UTF-8 do not reach readers.
+	// Readers never receive bytes that are not UTF-8.
 	_, _, odd := s.call("POST", "/v1/runs", "{\"agent\": \"greeter\", \"input\": \"go\", \"variables\": {\"who\": \"A\xff\"}}")
 	if got, want := s.systemText(odd["id"]), "Greet A\uFFFD 2 times. {{nobody}}"; got != want || fmt.Sprint(odd["variables"]) != "map[who:A\uFFFD]" {
 		t.Errorf("instructions = %q, want %q: %v", got, want, odd)
@@ -92,8 +92,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// The runs of a batch share a budget: neither the memory of their instructions nor the time to check
-// their values grows with their number.
+// The runs of a batch share a budget: neither the memory of their instructions nor the time to check their
+// values grows with the number of runs.
 func TestVariablesOfHostileBatches(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -123,8 +123,8 @@ func TestVariablesOfHostileBatches(t *testing.T) {
 	}
 }
 
-// The author of a tool of kind agent fixes the variables of the other agent. A call that lacks one
-// has an error as its result.
+// The author of a tool of kind agent fixes the other agent's variables. A call that lacks one gets an error
+// result.
 func TestVariablesOfChildren(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

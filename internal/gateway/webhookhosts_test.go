@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The hosts of a tenant hold for its webhooks: wherever one is named, and when a worker would send an event.
+// A tenant's allowed hosts apply to its webhooks: where one is set, and when a worker sends an event.
 func TestHostsHoldForWebhooks(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 4)
@@ -24,7 +24,7 @@ func TestHostsHoldForWebhooks(t *testing.T) {
 	s = newDeployment(t, func(cfg *worker.Config) {
 		cfg.WebhookClient, cfg.Getenv = receiver.Client(), func(string) string { return "a secret" }
 		cfg.Policy = func(ctx context.Context, tenant string) (policy.Policy, error) {
-			return policy.NewReader(s.store).Of(ctx, tenant) // without the memory of earlier settings
+			return policy.NewReader(s.store).Of(ctx, tenant) // without a cache of earlier settings
 		}
 	})
 	hosts := func(all ...string) {
@@ -58,8 +58,8 @@ func TestHostsHoldForWebhooks(t *testing.T) {
 		t.Errorf("a tenant with a webhook outside its list: %v", err)
 	}
 
-	// A list that became narrower while the run waited: its event is a dead letter, and is sent by a replay once
-	// the list allows it again.
+	// The list became narrower while the run waited: its event is a dead letter, and a replay sends it once the
+	// list allows it again.
 	begun, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "gated", Input: api.Text("x"), Webhook: of(receiver.URL)}, "")
 	if err != nil {
 		t.Fatal(err)

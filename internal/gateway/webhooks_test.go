@@ -65,7 +65,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("delivered %+v", e)
 	}
 
-	// A run that asks for its waits has them delivered first.
+	// A run that requests events for its waits gets them delivered first.
 	run, err = s.client.Submit(t.Context(), request("gated", state.EntryWaiting, state.EntryFinished), "")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// The events of a webhook without a secret arrive, and have no signature.
+// The events of a webhook without a secret are delivered without a signature.
 func TestUnsignedWebhook(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
@@ -99,7 +99,7 @@ func TestUnsignedWebhook(t *testing.T) {
 	}
 }
 
-// An event that a receiver with 410 does not want is a dead letter, and a replay delivers it.
+// An event that the receiver refuses with 410 is a dead letter, and a replay delivers it.
 func TestWebhookReplay(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -157,8 +157,8 @@ func TestWebhookReplay(t *testing.T) {
 	}
 }
 
-// A run has the webhook of its submission, or else of its agent, or else of its tenant. A fork has those
-// of a run that is submitted without one. A run of a draft has that of its submission only.
+// A run uses the webhook of its submission, or else of its agent, or else of its tenant. A fork uses the
+// webhooks of a run submitted without one. A run of a draft uses that of its submission only.
 func TestWebhookOfAgentAndTenant(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 10)
@@ -223,7 +223,7 @@ func TestWebhookOfAgentAndTenant(t *testing.T) {
 	want("/run", submit(api.SubmitRequest{Agent: "own", Webhook: at("/run")}).ID) // and not the draft's
 }
 
-// A webhook that cannot work is refused with the place and the remedy.
+// An invalid webhook is refused with the location and the remedy.
 func TestWebhookRefusals(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

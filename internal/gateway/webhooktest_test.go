@@ -42,8 +42,7 @@ func testEnded(t *testing.T, c *api.Client, id string) api.WebhookTest {
 	}
 }
 
-// A worker sends a test event, signed with the secret that it has, and the caller reads what the receiver has
-// answered.
+// A worker sends a test event signed with the webhook's secret, and the caller reads the receiver's response.
 func TestWebhookTest(t *testing.T) {
 	t.Parallel()
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -128,10 +127,10 @@ func TestWebhookTest(t *testing.T) {
 	}
 }
 
-// The guard of the worker keeps a test event from its network, as any other event.
+// The worker's guard blocks a test event to its own network, like any other event.
 func TestWebhookTestIsGuarded(t *testing.T) {
 	t.Parallel()
-	receiver := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the worker has sent a request to its own network") }))
+	receiver := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the worker sent a request to its own network") }))
 	t.Cleanup(receiver.Close)
 	s := newDeployment(t, func(cfg *worker.Config) {
 		cfg.WebhookClient, cfg.WebhookTimes, cfg.Getenv = guard.Public(), webhook.Times{Look: 5 * time.Millisecond}, func(string) string { return "a secret" }
@@ -145,7 +144,7 @@ func TestWebhookTestIsGuarded(t *testing.T) {
 	}
 }
 
-// A tenant reads its own tests, those who may name a webhook start them, and no more than a hundred in an hour.
+// A tenant reads only its own tests. Roles that may set a webhook may start them, at most a hundred an hour.
 func TestWebhookTestsOfTenants(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t) // without workers, so no request is made
@@ -157,7 +156,7 @@ func TestWebhookTestsOfTenants(t *testing.T) {
 	_, err = s.client("acme", access.Viewer).WebhookTest(t.Context(), began.ID)
 	refused(t, "a test of another tenant", err, api.CodeWebhookTestNotFound)
 	if got, err := s.client("other", access.Viewer).WebhookTest(t.Context(), began.ID); err != nil || got.Status != api.TestPending {
-		t.Errorf("the own test: %+v, %v", got, err)
+		t.Errorf("the tenant's own test: %+v, %v", got, err)
 	}
 	for _, role := range access.Roles() {
 		_, err := s.client("acme", role).TestWebhook(t.Context(), request)
@@ -187,7 +186,7 @@ func TestWebhookTestsOfTenants(t *testing.T) {
 	if n := len(names()); n != 100 {
 		t.Errorf("%d tests are stored, want 100: the old one is removed", n)
 	}
-	// The deletion of the tenant removes them.
+	// Deleting the tenant removes them.
 	admin := s.client("*", access.Admin)
 	if _, err := admin.PutTenant(t.Context(), "many", api.TenantSettings{}); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ import (
 )
 
 // wired is a gateway whose workers have the built-in providers. A mock model answers at the providers' own
-// addresses, without a network, and wired keeps the requests.
+// addresses, without a network, and wired records the requests.
 type wired struct {
 	*deployment
 
@@ -86,7 +86,7 @@ func (s *wired) requests() []string {
 	return sent
 }
 
-// work runs a worker until the returned stop, or the test's end.
+// work runs a worker until stop is called or the test ends.
 func (s *wired) work(id string) (stop func()) {
 	s.t.Helper()
 	client := &http.Client{Transport: s}
@@ -131,7 +131,7 @@ func (s *wired) end(id, output string) {
 
 var cacheControl = regexp.MustCompile(`,"cache_control":\{[^}]*\}|"cache_control":\{[^}]*\},`)
 
-// promptOf returns what the model reads of a request, in order and byte for byte, without breakpoints.
+// promptOf returns the model-visible parts of a request, in order and byte for byte, without cache breakpoints.
 func promptOf(t *testing.T, body string) (blocks []string) {
 	t.Helper()
 	var fields map[string]json.RawMessage
@@ -160,7 +160,7 @@ func promptOf(t *testing.T, body string) (blocks []string) {
 	return slices.DeleteFunc(blocks, func(b string) bool { return b == "" })
 }
 
-// repeats fails unless a request begins with the bytes of an earlier one.
+// repeats fails unless the later request begins with the bytes of the earlier one.
 func repeats(t *testing.T, what, earlier, later string) {
 	t.Helper()
 	before, after := promptOf(t, earlier), promptOf(t, later)
@@ -171,7 +171,7 @@ func repeats(t *testing.T, what, earlier, later string) {
 	}
 }
 
-// vendors are models of the built-in providers that take tools of every kind.
+// vendors are models of the built-in providers that support tools of every kind.
 var vendors = map[string]string{
 	"anthropic": `{"provider": "anthropic", "name": "claude-haiku-4-5"`,
 	"openai":    `{"provider": "openai", "name": "gpt-5-mini"`,
@@ -179,8 +179,8 @@ var vendors = map[string]string{
 	"gemini":    `{"provider": "gemini", "name": "gemini-3-flash"`,
 }
 
-// A model call begins with the bytes of the one before, on whichever worker it is made, also in a fork. So
-// a provider finds them in its cache. A compaction keeps those before the first message that it replaces.
+// Each model call begins with the bytes of the call before, on any worker and also in a fork, so that providers
+// can serve it from their cache. A compaction keeps the bytes before the first message that it replaces.
 func TestPromptPrefix(t *testing.T) {
 	t.Parallel()
 	answer := func(text string, tools ...string) mockmodel.Response {
@@ -194,7 +194,7 @@ func TestPromptPrefix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := answer("I look.", "add", "pick")
-			if name != "chat" { // there a server may refuse the thoughts that led to an earlier answer
+			if name != "chat" { // such a server may refuse the thoughts that led to an earlier answer
 				first.Thinking = "Which one?"
 			}
 			s := newWired(t, first, answer("", "add"), answer("Again.", "add", "add"), answer("done"), answer("more"))
@@ -241,7 +241,7 @@ func TestPromptPrefix(t *testing.T) {
 	})
 }
 
-// waitingCall returns the id of the call that a run waits for.
+// waitingCall returns the id of the call for which a run waits.
 func (s *wired) waitingCall(id string) string {
 	s.t.Helper()
 	run, err := s.client.Get(s.t.Context(), id)

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// All runs in flight that match are cancelled, and no other.
+// CancelRuns cancels all matching runs in flight and no others.
 func TestCancelRuns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -75,7 +75,7 @@ func TestCancelRuns(t *testing.T) {
 	}
 }
 
-// Runs of another tenant are not cancelled, and the audit has who cancelled many.
+// It does not cancel runs of another tenant, and the audit records who cancelled many runs.
 func TestCancelRunsOfOneTenant(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -96,7 +96,7 @@ func TestCancelRunsOfOneTenant(t *testing.T) {
 	}
 }
 
-// Each version of an agent is listed with what came of its runs.
+// Each version of an agent is listed with the figures of its runs.
 func TestAgentVersions(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -122,14 +122,14 @@ func TestAgentVersions(t *testing.T) {
 		t.Errorf("the first = %v", page)
 	}
 	if code, _, _ := s.call("GET", "/v1/agents/nobody/versions", ""); code != http.StatusNotFound {
-		t.Errorf("of nobody = %d", code)
+		t.Errorf("versions of an unknown agent = %d", code)
 	}
 	if code, _, p := s.call("GET", "/v1/agents/hello/versions?cursor=9", ""); code != http.StatusBadRequest {
-		t.Errorf("a wrong cursor = %d %v", code, p)
+		t.Errorf("an invalid cursor = %d %v", code, p)
 	}
 }
 
-// Workers are listed with their slots, build and what they hold, and the unreachable as such.
+// Workers are listed with their slots, build and turns, and unreachable ones are marked.
 func TestWorkersAndQueues(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t, func(c *worker.Config) { c.Slots, c.Version = 7, "v1.2.3" })
@@ -165,7 +165,7 @@ func TestWorkersAndQueues(t *testing.T) {
 		t.Errorf("worker = %v", w)
 	}
 	<-taken                                          // its heartbeats have its turns
-	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9"}) // and never again
+	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9"}) // its last heartbeat
 	eventually(t, "it is unreachable", func() bool { w := find("w9"); return w != nil && w["status"] == "unreachable" })
 	s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w9", Leaving: true})
 	eventually(t, "it has left", func() bool { return find("w9") == nil })
@@ -177,7 +177,7 @@ func TestWorkersAndQueues(t *testing.T) {
 	}
 }
 
-// Workers and queues are those of all tenants: who belongs to one does not see them.
+// Workers and queues belong to the whole deployment: a principal of one tenant cannot see them.
 func TestSiteIsTheDeployments(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -191,7 +191,7 @@ func TestSiteIsTheDeployments(t *testing.T) {
 	}
 }
 
-// A definition can be tried without being saved.
+// A draft definition can be tried without being saved.
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -207,7 +207,7 @@ func TestDraft(t *testing.T) {
 	if err != nil || ended.Output == nil || *ended.Output != "from a draft" || ended.Metadata["draft"] != "hello" || ended.Metadata["ticket"] != "7" {
 		t.Errorf("run = %+v, %v", ended, err)
 	}
-	// The same again is the same agent, in YAML or not.
+	// The same draft again is the same agent, in YAML or JSON.
 	_, again := draft(`"name: hello\nmodel: {provider: scripted, responses: [{text: from a draft}]}"`)
 	if again["agent"] != run["agent"] || again["agent_version"] != 1.0 || again["id"] == run["id"] {
 		t.Errorf("again = %v", again)
@@ -217,7 +217,7 @@ func TestDraft(t *testing.T) {
 		t.Errorf("agents = %v, %v", agents, err)
 	}
 	if _, _, hello := s.call("GET", "/v1/agents/hello", ""); hello["version"] != 1.0 {
-		t.Errorf("the agent that is saved = %v", hello)
+		t.Errorf("the saved agent = %v", hello)
 	}
 	for body, want := range map[string]string{
 		`{"input":"x"}`: api.CodeInvalidRequest,
@@ -231,11 +231,11 @@ func TestDraft(t *testing.T) {
 	}
 	twice := `{"definition":"model: {provider: scripted}\ntools:\n  - {name: a}\n  - {name: a}\n","input":"x"}`
 	if _, _, p := s.call("POST", "/v1/drafts", twice); !strings.Contains(fmt.Sprint(p["errors"]), "line:4") {
-		t.Errorf("mistakes of a draft = %v; want the line of the second tool", p)
+		t.Errorf("errors of a draft = %v; want the line of the second tool", p)
 	}
 }
 
-// A draft may be anything, so it wants who may define agents and who may submit.
+// A draft may contain anything, so it requires the roles to define agents and to submit.
 func TestDraftWantsBothRoles(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -250,7 +250,7 @@ func TestDraftWantsBothRoles(t *testing.T) {
 	}
 }
 
-// However many turns a worker has, all are counted.
+// The count of a worker's turns is complete, however many it has.
 func TestWorkerHoldsMany(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{}) // no other worker evicts this one

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A bound of 0 of a tool is refused with the least value allowed: it is not the same as no bound.
+// A bound of 0 on a tool is refused with the minimum: it does not mean unbounded.
 func TestZeroBoundsOfTools(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

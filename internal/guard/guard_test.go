@@ -21,9 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// names answers DNS questions about hosts that somebody else's server may point
-// wherever it likes: each question gets the next address of its name, the last for
-// ever.
+// names answers DNS queries for hosts that an attacker controls: each query gets the next address of its name,
+// repeating the last.
 func names(t *testing.T, hosts map[string][]string) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -71,7 +70,7 @@ func names(t *testing.T, hosts map[string][]string) *net.Resolver {
 	}}
 }
 
-// meeting remembers what became of the last request.
+// meeting records the result of the last request.
 type meeting struct {
 	http.RoundTripper
 	err error
@@ -98,8 +97,8 @@ func delegate(client *http.Client, target string) error {
 	return err
 }
 
-// What only the worker can reach is not dialled, however it is written, whatever a
-// name points to, and wherever a redirect leads.
+// An address that only the worker can reach is not dialled, in any notation, through any name, and after any
+// redirect.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
@@ -116,7 +115,7 @@ func TestGuard(t *testing.T) {
 		"home.test": {"127.0.0.1"}, "home6.test": {"::1"}, "nat64.test": {"64:ff9b::a00:1"},
 	})
 	for _, target := range []string{
-		// Loopback, in every spelling that some resolver knows.
+		// Loopback, in every notation that some resolver accepts.
 		"https://127.0.0.1/", "https://127.0.0.1:" + port + "/", "https://localhost/", "https://localhost.:" + port + "/", "https://127.1/", "https://127.0.1/",
 		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://127.255.255.254/", "https://[::1]/", "https://[::1]:" + port + "/",
 		"https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[0:0:0:0:0:ffff:7f00:0001]/", "https://[::127.0.0.1]/", "https://0.0.0.0/", "https://0/", "https://[::]/",
@@ -126,12 +125,12 @@ func TestGuard(t *testing.T) {
 		"https://224.0.0.1/", "https://255.255.255.255/", "https://[ff02::1]/",
 		// IPv4 inside IPv6.
 		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://[2001:0:7f00:1::]/", "https://[::ffff:169.254.169.254]/",
-		// A user who is none, and a user who hides the host.
+		// An empty user, and a user part that hides the host.
 		"https://example.com@127.0.0.1/", "https://127.0.0.1:443@127.0.0.1/",
 		// Names.
 		"https://inside.test/", "https://inside6.test/", "https://mapped.test/", "https://metadata.test/", "https://home.test:" + port + "/", "https://home6.test/", "https://nat64.test/",
 	} {
-		// Whether it is an HTTP tool or a remote agent that is asked.
+		// The guard applies to HTTP tools and to remote agents.
 		for asker, ask := range map[string]func(*http.Client, string) error{"request": get, "agent": delegate} {
 			client := g.Client()
 			met := &meeting{RoundTripper: client.Transport}
@@ -139,8 +138,7 @@ func TestGuard(t *testing.T) {
 			if err := ask(client, target); err == nil {
 				t.Errorf("%s: the %s was answered", target, asker)
 			}
-			// Odd spellings are names that nobody knows, unless the system's resolver
-			// reads them.
+			// Unusual notations are unknown names, unless the system's resolver accepts them.
 			if dns := (&net.DNSError{}); !errors.Is(met.err, errForbidden) && !errors.As(met.err, &dns) {
 				t.Errorf("%s: %s: %v, want it refused", asker, target, met.err)
 			}
@@ -160,14 +158,13 @@ func TestGuard(t *testing.T) {
 	}
 	for _, scheme := range []string{"unix:///var/run/docker.sock", "file:///etc/passwd", "gopher://127.0.0.1/", "ftp://127.0.0.1/"} {
 		if err := (toolspec.Request{URL: scheme}).Check(); err == nil {
-			t.Errorf("a template may be %s", scheme)
+			t.Errorf("the template %s is accepted", scheme)
 		}
 	}
 }
 
-// A name that may be asked when it is looked at first and not when it is dialled
-// again: there is one look-up for each connection, and the address that it gave is
-// judged.
+// A name that resolves to an allowed address first and to a forbidden one later gets no second connection: each
+// connection has one lookup, whose address is checked.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
@@ -180,9 +177,9 @@ func TestRebinding(t *testing.T) {
 	}
 	g.resolver = names(t, map[string][]string{"rebind.test": {"127.0.0.1", "10.1.2.3"}})
 	client := g.Client()
-	transport := client.Transport.(*guarded).Transport //nolint:forcetypeassert // as Client makes it
+	transport := client.Transport.(*guarded).Transport //nolint:forcetypeassert // as Client creates it
 	for n := range 3 {
-		// Below the check of TLS, which goes by the URL: it is the address that counts.
+		// The request bypasses the TLS check, which uses the URL: the address decides.
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://rebind.test:"+port+"/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -197,11 +194,11 @@ func TestRebinding(t *testing.T) {
 		}
 	}
 	if n := reached.Load(); n != 1 {
-		t.Errorf("%d requests came through, want the first", n)
+		t.Errorf("%d requests passed, want the first only", n)
 	}
 }
 
-// The proxy of the environment is not for tools: it would be the one to look names up.
+// Tools do not use the environment's proxy, which would resolve names itself.
 func TestNoProxy(t *testing.T) {
 	var reached atomic.Int32
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -209,7 +206,7 @@ func TestNoProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
 		t.Setenv(name, proxy.URL)
 	}
-	// The proxy's own address may be asked, so nothing else keeps a request from it.
+	// The proxy's own address is allowed, so nothing else blocks the request.
 	g, err := New([]string{"127.0.0.0/8", "nowhere.test:80"})
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +222,7 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// A redirect is an answer, and its target is not asked.
+// A redirect is returned as the response, and its target is not requested.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
@@ -246,7 +243,7 @@ func TestRedirect(t *testing.T) {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 	if err := delegate(g.Client(), outside.URL); err == nil {
-		t.Error("a redirect is an agent's answer")
+		t.Error("a redirect counts as an agent's answer")
 	}
 	if err := delegate(g.Client(), inside.URL); err == nil || !strings.Contains(err.Error(), errPlain.Error()) {
 		t.Errorf("an agent without TLS: %v", err)

@@ -30,7 +30,7 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
-// Signatures that the documentation of the senders has as examples.
+// The signatures in the senders' documentation verify.
 func TestPublishedSignatures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -91,7 +91,7 @@ func signed(t *testing.T, scheme hookin.Scheme, secret, body string, at time.Tim
 	return hookin.Delivery{Body: []byte(body), Header: h, At: at}
 }
 
-// Each change of a delivery makes its signature invalid, and so does time, where it is signed.
+// Any change of a delivery makes its signature invalid, and so does its age, if the scheme signs the time.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1800000000, 0)

@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A caller that breaks its loop ends the reader; a run that does not exist is an error.
+// A caller that leaves the loop ends the reader; a run that does not exist is an error.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
 	_, c := newProcess(t)
@@ -107,11 +107,11 @@ func TestEventsEnd(t *testing.T) {
 		got = err
 	}
 	if !errors.Is(got, api.ErrNotFound) {
-		t.Errorf("events of no run: %v", got)
+		t.Errorf("events of a missing run: %v", got)
 	}
 }
 
-// Close ends streams of events, also from inside their loop, and makes later calls fail.
+// Close ends event streams, also from inside their loop, and makes later calls fail.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	p, c := newProcess(t)
@@ -150,7 +150,7 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// Requests have the limits, and problems the form, that they have over HTTP.
+// Requests have the same limits and problems as over HTTP.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	p, c := newProcess(t)
@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A caller may change a result: it shares nothing with the store.
+// A caller may modify a result: it shares no memory with the store.
 func TestResultsAreCopies(t *testing.T) {
 	t.Parallel()
 	_, c := newProcess(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 )
 
-// byLibrary is what the library that reads schemas says of a value.
+// byLibrary returns the library's verdict about a value.
 func byLibrary(t testing.TB, schema, value []byte) (valid, usable bool) {
 	var s google.Schema
 	if json.Unmarshal(schema, &s) != nil {
@@ -31,7 +31,7 @@ func byLibrary(t testing.TB, schema, value []byte) (valid, usable bool) {
 	return r.Validate(v) == nil, true
 }
 
-// refusedSchemas are the beginnings of the errors of schemas that are not taken.
+// refusedSchemas are the prefixes of errors about schemas that are refused.
 var refusedSchemas = []string{"not a JSON Schema: ", "not a usable JSON Schema: "}
 
 func refusedSchema(err error) bool {
@@ -43,7 +43,7 @@ func refusedSchema(err error) bool {
 	return false
 }
 
-// TestSchemaSuite runs the official test suite of JSON Schema, which the library carries.
+// TestSchemaSuite runs the official JSON Schema test suite, which the library includes.
 func TestSchemaSuite(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/google/jsonschema-go").Output()
 	if err != nil {
@@ -91,7 +91,7 @@ func TestSchemaSuite(t *testing.T) {
 					if (err == nil) != c.Valid {
 						want, usable := byLibrary(t, schema, c.Data)
 						if usable && want == (err == nil) {
-							continue // the library does not know better
+							continue // the library does not decide this case
 						}
 						t.Errorf("%s %s: %s: %s: %v, want valid %v", draft, filepath.Base(file), g.Description, c.Description, err, c.Valid)
 					}
@@ -99,13 +99,13 @@ func TestSchemaSuite(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cases, and %d with a schema that is not taken", tried, refused)
+	t.Logf("%d cases, and %d with a refused schema", tried, refused)
 	if tried < 1400 {
 		t.Errorf("only %d cases", tried)
 	}
 }
 
-// FuzzSchemaAgrees holds that a value matches here exactly if it matches in the library.
+// FuzzSchemaAgrees checks that a value is valid here exactly if it is valid for the library.
 func FuzzSchemaAgrees(f *testing.F) {
 	for _, c := range [][2]string{
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"pattern":"^a+$"}}}`, `{"a":"aa"}`},
@@ -130,7 +130,7 @@ func FuzzSchemaAgrees(f *testing.F) {
 			return
 		}
 		if valid, usable := byLibrary(t, []byte(schema), []byte(value)); !usable || valid != (err == nil) {
-			t.Errorf("%s with %s: %v, and the library says valid %v", schema, value, err, valid)
+			t.Errorf("%s with %s: %v, and the library returns valid %v", schema, value, err, valid)
 		}
 	})
 }

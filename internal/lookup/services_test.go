@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/lookup"
 )
 
-// Any number of definitions that are saved at once cost one question a tenant.
+// Concurrent saves of any number of definitions cost one query per tenant.
 func TestServicesAreAskedOnce(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -24,18 +24,18 @@ func TestServicesAreAskedOnce(t *testing.T) {
 			all.Go(func() {
 				got, err := s.Of(t.Context(), tenant)
 				if err != nil || len(got) != 1 || !got[tenant+".tool"] {
-					t.Errorf("tenant %s is told %v, %v", tenant, got, err)
+					t.Errorf("tenant %s gets %v, %v", tenant, got, err)
 				}
 			})
 		}
 	}
 	all.Wait()
 	if n := asked.Load(); n != 2 {
-		t.Errorf("%d questions for two tenants", n)
+		t.Errorf("%d queries for two tenants", n)
 	}
 }
 
-// Who goes away does not wait, and a question that failed is asked again.
+// A caller that cancels does not wait, and a failed query is repeated.
 func TestServicesFail(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no NATS")
@@ -47,7 +47,7 @@ func TestServicesFail(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Of(gone, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("who has gone away is told %v", err)
+		t.Errorf("a cancelled caller gets %v", err)
 	}
 	close(block)
 	for range 2 {

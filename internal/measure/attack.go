@@ -17,15 +17,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// The maximum cost of an attack, in bytes.
+// The maximum memory cost of an attack, in bytes.
 const (
 	gatewayGrows = 300 << 20
 	workerGrows  = 600 << 20
 	staysGrown   = 30 << 20
 )
 
-// attack has one tenant, and callers without a key, take all memory that they can get of a gateway and of
-// a worker, while another tenant reads lists.
+// attack makes one tenant, and callers without a key, take as much memory as they can of a gateway and of a
+// worker, while another tenant reads lists.
 func attack(ctx context.Context, t *trial) error {
 	greedy, afterwards := 10, 5*time.Minute
 	if t.cfg.Short {
@@ -89,7 +89,7 @@ func attack(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// readLists reads lists until ctx ends, and returns what each took.
+// readLists reads lists until ctx ends, and returns the duration of each read.
 func readLists(ctx context.Context, c *api.Client) (took []time.Duration) {
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -101,8 +101,7 @@ func readLists(ctx context.Context, c *api.Client) (took []time.Duration) {
 	return took
 }
 
-// flood opens the connections of the attack, and keeps them until the function that it returns
-// is called.
+// flood opens the connections of the attack, and keeps them until the returned function is called.
 func (t *trial) flood(ctx context.Context, key string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -124,8 +123,8 @@ func (t *trial) flood(ctx context.Context, key string) (stop func()) {
 	}
 }
 
-// hold sends a head and the start of a body, as far as the gateway takes it, and reads until the
-// gateway closes the connection or ctx ends.
+// hold sends a head and the start of a body, as far as the gateway accepts it, and reads until the gateway
+// closes the connection or ctx ends.
 func hold(ctx context.Context, addr, head string, body []byte) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {

@@ -25,12 +25,11 @@ const childArgument = "bench-child"
 const (
 	stepsVariable   = "BENCH_STEPS"
 	withoutVariable = "BENCH_WITHOUT"
-	hastyVariable   = "BENCH_HASTY" // not empty: webhooks and kills take a short time
+	hastyVariable   = "BENCH_HASTY" // if not empty, webhooks and kills take a short time
 )
 
-// Child is the whole life of a process that a measurement has started: the gateway or the worker that
-// the commands are, a NATS server, or the worker of the floor. It reports whether this process is one;
-// main calls it first.
+// Child runs a process that a measurement has started: a gateway, a worker, a NATS server, or the worker of the
+// floor. It reports whether this process is one; main calls it first.
 func Child() bool {
 	if len(os.Args) < 3 || os.Args[1] != childArgument {
 		return false
@@ -51,7 +50,7 @@ func Child() bool {
 	return true
 }
 
-// prepare gives a worker the tool of the measurements, and takes optimisations from it.
+// prepare gives a worker the tool of the measurements, and disables optimizations if the environment says so.
 func prepare(cfg *worker.Config) {
 	log := openSteps(cfg.ID)
 	cfg.Kinds = toolspec.Kinds(map[string]tool.Tool{"noop": tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
@@ -95,8 +94,8 @@ var (
 	arguments = strings.Repeat("z", 300)
 )
 
-// stepLog is a file with a line for each call of the tool: the worker, the run and the time. One write
-// each, to a file opened for appending, survives the death of a worker and needs no lock.
+// stepLog is a file with a line for each call of the tool: the worker, the run and the time. One write each, to
+// a file opened for appending, survives the death of a worker and needs no lock.
 type stepLog struct {
 	file   *os.File
 	worker string
@@ -111,7 +110,7 @@ func openSteps(worker string) *stepLog {
 }
 
 func (l *stepLog) note(run string) {
-	_, _ = fmt.Fprintf(l.file, "%s %s %d\n", l.worker, run, time.Now().UnixNano()) // a line that is missing is a step too few
+	_, _ = fmt.Fprintf(l.file, "%s %s %d\n", l.worker, run, time.Now().UnixNano()) // a missing line is one step fewer
 }
 
 // step is one call of the tool.

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	near   = 3 * time.Millisecond // NATS is that far away, unless the configuration says otherwise
+	near   = 3 * time.Millisecond // NATS has that latency, unless the configuration says otherwise
 	asleep = 3 * time.Second
 
 	// untilDead is the silence after which a worker at its defaults is dead.
 	untilDead = upkeep.MissedHeartbeats * 300 * time.Millisecond
 )
 
-// threeWorkers have runs in flight: as many in the first as it has slots, and twice as many in the two
-// others, which could take all.
+// threeWorkers have runs in flight: as many in the first as it has slots, and twice as many in the two others,
+// which could take all.
 type threeWorkers struct {
 	*trial
 
-	batches []string // of the first worker's runs, first
-	whole   int      // how many batches those are
+	batches []string // those of the first worker's runs come first
+	whole   int      // the number of those batches
 	first   []string // runs of the first worker
 	calls   []string // and their calls
 }
@@ -123,10 +123,10 @@ func death(ctx context.Context, t *trial) error {
 	return w.judge("worker1")
 }
 
-// sleep stops a worker whose runs wait for a tool that must not be called twice. Its calls end while it
+// sleep pauses a worker whose runs wait for a tool that must not be called twice. Its calls end while it
 // sleeps. It may be evicted, but its results are accepted when it is back.
 func sleep(ctx context.Context, t *trial) error {
-	// With the default max_result a worker has memory for the answers of about a thousand calls.
+	// With the default max_result a worker has memory for the results of about a thousand calls.
 	w, err := t.threeWorkers(ctx, fmt.Sprintf(`
 model: {provider: scripted, responses: [{tool_calls: [{name: pay}]}, {text: done}]}
 tools: [{name: pay, kind: http, url: "%spay", timeout: 1h, max_result: 1024}]`, t.model.url))
@@ -158,7 +158,7 @@ tools: [{name: pay, kind: http, url: "%spay", timeout: 1h, max_result: 1024}]`, 
 	return w.judge("worker1")
 }
 
-// resultsTaken looks for the result of the tool in each run of the worker that slept.
+// resultsTaken checks that each run of the paused worker has the result of the tool.
 func (w *threeWorkers) resultsTaken(ctx context.Context) error {
 	var reading errgroup.Group
 	reading.SetLimit(submitters)

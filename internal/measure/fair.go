@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// fair measures how long a short run takes while many long ones are queued: in a lower lane, in
-// batches with few runs in flight, of another tenant, and of the same one, which is not fair.
+// fair measures the duration of a short run while many long ones are queued: in a lower lane, in batches with
+// few runs in flight, of another tenant, and of the same one, which is not fair.
 func fair(ctx context.Context, t *trial) error {
 	const call = 200 * time.Millisecond
 	if err := t.deploy(ctx, rig.Config{Workers: 2, Env: []string{"TURNPIKE_SLOTS=50", "TURNPIKE_AUTH=keys"}}); err != nil {
@@ -32,7 +32,7 @@ func fair(ctx context.Context, t *trial) error {
 		bulk, lane state.Priority // of the long runs, and of the short one
 		parallel   int            // of each batch of the long runs; 0: all
 		tries      int
-		other      bool // another tenant has the short run
+		other      bool // the short run belongs to another tenant
 		most       float64
 	}{
 		{"the long ones are in the lane low", state.Low, state.Normal, 0, 5, false, 2},
@@ -71,7 +71,7 @@ func fair(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// series makes short runs one after the other, and returns how many ms each took.
+// series executes short runs one after the other, and returns the duration of each in ms.
 func series(ctx context.Context, c *api.Client, lane state.Priority, n int) (took []float64, err error) {
 	for range n {
 		began := time.Now()
@@ -92,8 +92,8 @@ func series(ctx context.Context, c *api.Client, lane state.Priority, n int) (too
 	return took, nil
 }
 
-// trees has one tenant run trees whose runs delegate to themselves as often as they may, while another
-// tenant makes one short run after the other.
+// trees makes one tenant run trees whose runs delegate to themselves as often as they may, while another tenant
+// executes one short run after the other.
 func trees(ctx context.Context, t *trial) error {
 	lasts := 45 * time.Second
 	if t.cfg.Short {
@@ -143,7 +143,7 @@ func selfDelegating(name string, delay time.Duration) string {
 	return fmt.Sprintf("model: {provider: scripted, responses: [%s, {text: done}]}\ntools: [{name: again, kind: agent, agent: %s}]\n", strings.Join(turns, ", "), name)
 }
 
-// delegating is a response that calls a tool n times, in the given turn.
+// delegating returns a response that calls a tool n times, in the given turn.
 func delegating(tool string, turn, n int, delay time.Duration) string {
 	calls := make([]string, n)
 	for i := range calls {

@@ -176,7 +176,7 @@ func serveFloor(ctx context.Context) error {
 				fmt.Fprintln(os.Stderr, err)
 				return
 			}
-			_ = m.Ack() // it comes again then
+			_ = m.Ack() // it is redelivered then
 		}()
 	}, jetstream.PullMaxMessages(500))
 	if err != nil {
@@ -187,8 +187,8 @@ func serveFloor(ctx context.Context) error {
 	return nil
 }
 
-// turn takes one turn: it reads the conversation, journals what the model says, commits what the tool
-// says, and publishes the next turn or that the run has ended. It ends a run whose call is cancelled.
+// turn executes one turn: it reads the conversation, journals the model's response, commits the tool's result,
+// and publishes the next turn or the end of the run. It ends a run whose call is cancelled.
 func (f *floor) turn(ctx, called context.Context, log *stepLog, run string, turn, turns int, call time.Duration) error {
 	keys, version := floorKeys(run), strconv.Itoa(turn)
 	read := f.rdb.Pipeline()
@@ -200,7 +200,7 @@ func (f *floor) turn(ctx, called context.Context, log *stepLog, run string, turn
 		return fmt.Errorf("turn %d of the baseline's run %s found %d messages and version %v in Redis, which another program may have changed: benchmark with a Redis of its own", turn, run, got, header.Val()[0])
 	}
 	if call > 0 {
-		f.rdb.HSet(ctx, keys[0], "c", 1) // it is about to be called
+		f.rdb.HSet(ctx, keys[0], "c", 1) // the call is about to start
 	}
 	status := "running"
 	if turn == turns-1 {

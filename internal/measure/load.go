@@ -24,8 +24,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// parked has many turns at once in a model call of five seconds on one worker, and then as many in calls
-// over HTTP, which the model answers when it has all of them.
+// parked keeps many turns at once in a model call of five seconds on one worker, and then as many in calls over
+// HTTP, which the model answers when it has all of them.
 func parked(ctx context.Context, t *trial) error {
 	call := 5 * time.Second
 	if t.cfg.Short {
@@ -68,7 +68,7 @@ func parked(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// abort measures how soon a call to the model ends when its run is aborted, and how soon the run has.
+// abort measures the time from an abort to the end of the model call, and to the end of the run.
 func abort(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err
@@ -108,8 +108,8 @@ func abort(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// abortOne aborts a run in its model call, the n-th of the deployment, and returns how many ms later the
-// call ended and a reader had the run's last event.
+// abortOne aborts a run in its model call, the n-th of the deployment. It returns the time in ms until the call
+// ended, and until a reader had the run's last event.
 func (t *trial) abortOne(ctx context.Context, n int) (seen, ended float64, err error) {
 	run, err := t.submit(ctx, "held")
 	if err != nil {
@@ -143,7 +143,7 @@ func (t *trial) abortOne(ctx context.Context, n int) (seen, ended float64, err e
 	return ms(left.Sub(began)), ms((<-over).Sub(began)), err
 }
 
-// abortOne does so on the floor.
+// abortOne does the same on the floor.
 func (f *floor) abortOne(ctx context.Context, n int) (seen, ended float64, err error) {
 	sub, err := f.nc.SubscribeSync(floorEnded + "*")
 	if err != nil {
@@ -172,8 +172,8 @@ func (f *floor) abortOne(ctx context.Context, n int) (seen, ended float64, err e
 	return ms(steps[n-1].at.Sub(began)), ended, nil
 }
 
-// submit measures submissions, accepted and durable, without a worker: as many as go, and how long each
-// takes at a rate.
+// submit measures submissions, accepted and durable, without a worker: the maximum throughput, and the latency
+// at a fixed rate.
 func submit(ctx context.Context, t *trial) error {
 	span := 3 * time.Second
 	if t.cfg.Short {
@@ -189,9 +189,9 @@ func submit(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	// submitted is what submissions took in one repetition.
+	// submitted is the measurement of one repetition of submit.
 	type submitted struct {
-		rate float64   // a second, 64 at a time
+		rate float64   // per second, 64 at a time
 		took []float64 // each at the given rate, in ms
 	}
 	loops := func(op func(context.Context) error) func() (submitted, error) {
@@ -219,7 +219,7 @@ func submit(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// closedLoop has 64 clients repeat op for a while, and returns how often a second.
+// closedLoop makes 64 clients repeat op for a while, and returns the operations per second.
 func closedLoop(ctx context.Context, span time.Duration, op func(context.Context) error) (float64, error) {
 	var done atomic.Int64
 	began := time.Now()
@@ -239,8 +239,8 @@ func closedLoop(ctx context.Context, span time.Duration, op func(context.Context
 	return float64(done.Load()) / time.Since(began).Seconds(), err
 }
 
-// openLoop begins op at a rate a second, without waiting for earlier ones, and returns the time from when
-// each was due until it was done, in ms.
+// openLoop starts op at a rate per second, without waiting for earlier ones, and returns the time from each due
+// time to its completion, in ms.
 func openLoop(ctx context.Context, rate int, span time.Duration, op func(context.Context) error) ([]float64, error) {
 	var mu sync.Mutex
 	var took []float64
@@ -262,8 +262,8 @@ func openLoop(ctx context.Context, rate int, span time.Duration, op func(context
 	return took, group.Wait()
 }
 
-// stream measures what one stream of NATS takes with nothing else to do: messages that are stored,
-// delivered and acknowledged, as turns are, and messages that are only stored, as events are.
+// stream measures the throughput of one idle NATS stream: messages that are stored, delivered and acknowledged,
+// like turns, and messages that are only stored, like events.
 func stream(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: -1}); err != nil {
 		return err
@@ -314,8 +314,8 @@ func stream(ctx context.Context, t *trial) error {
 	return err
 }
 
-// start measures how long `turnpike dev` and `turnpike demo` take to be ready, and the memory of the
-// processes at their start.
+// start measures the time until `turnpike dev` and `turnpike demo` are ready, and the memory of the processes
+// at their start.
 func start(ctx context.Context, t *trial) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -353,7 +353,7 @@ func (t *trial) resident(name string, p *rig.Process) {
 	t.figure(Figure{Name: name + " at its start", Value: mib(p.Resident()), Unit: "MiB", Note: fmt.Sprintf("%.1f its own, the rest is the program's file", mib(p.Own()))})
 }
 
-// startDev returns how long `turnpike dev` takes to be ready; the last one's memory is a figure.
+// startDev returns the time until `turnpike dev` is ready; the memory of the last one is a figure.
 func (t *trial) startDev(ctx context.Context, self, data string, last bool) (time.Duration, error) {
 	ctx, stop := context.WithCancel(ctx)
 	port, err := devserver.FreePort()
@@ -392,14 +392,14 @@ func startDemo(ctx context.Context, self string) (took time.Duration, err error)
 			took = time.Since(began)
 		}
 	}
-	_, _ = io.Copy(io.Discard, out) // to its end, which removes what it has made
+	_, _ = io.Copy(io.Discard, out) // to its end, which removes what it has created
 	if err := cmd.Wait(); err != nil || took == 0 {
 		return 0, fmt.Errorf("turnpike demo has not submitted its run: find the cause in its log: %w", err)
 	}
 	return took, nil
 }
 
-// waiting has many runs wait for a person. Some are answered when their worker has been replaced.
+// waiting keeps many runs waiting for a person. Some are answered after their worker was replaced.
 func waiting(ctx context.Context, t *trial) error {
 	const answered = 1000
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
@@ -437,7 +437,7 @@ func waiting(ctx context.Context, t *trial) error {
 	return group.Wait()
 }
 
-// messages gives one run a long history, which several people read at a time in the end.
+// messages gives one run a long history, which several clients read concurrently at the end.
 func messages(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err
@@ -479,8 +479,8 @@ func (t *trial) answer(ctx context.Context, id string) error {
 	return err
 }
 
-// goOn sends a message to a run that has completed, and returns how long it took until a reader of later
-// events had the last one.
+// goOn sends a message to a completed run, and returns the time until a reader of later events had the last
+// one.
 func (t *trial) goOn(ctx context.Context, id string) (took time.Duration, err error) {
 	header, err := t.store.Load(ctx, state.RunID(id))
 	if err != nil {

@@ -32,10 +32,10 @@ type Config struct {
 	Dir string `help:"Directory for data and logs. Default: a temporary one, which stays only if something failed."`
 }
 
-// scenario is one thing to measure.
+// scenario is one measurement.
 type scenario struct {
 	name, what  string
-	full, short int // how much, by default
+	full, short int // the default sizes
 	run         func(ctx context.Context, t *trial) error
 }
 
@@ -100,13 +100,13 @@ func (c Config) chosen() (chosen []scenario, err error) {
 		}
 	}
 	if c.Size > 0 && len(chosen) != 1 {
-		return nil, fmt.Errorf("a size is only for 1 scenario, and %d are chosen: name 1, or omit the size", len(chosen))
+		return nil, fmt.Errorf("a size applies to 1 scenario, and %d are chosen: name 1, or omit the size", len(chosen))
 	}
 	return chosen, nil
 }
 
-// Run measures the chosen scenarios, each on a deployment of its own. With an error, which means that it
-// could not measure one, the report has those before. progress receives a line for each.
+// Run measures the chosen scenarios, each on its own deployment. If one cannot be measured, it returns an error
+// and the report of the earlier ones. progress receives a line for each.
 func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	report := &Report{Store: cfg.Store, Profile: cfg.Profile}
 	chosen, err := cfg.chosen()

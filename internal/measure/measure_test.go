@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shortForms says how often each scenario is tested, and what it must measure: the number of its
-// figures, and of those that have a floor.
+// shortForms says how each scenario is tested, and what it must measure: the number of its figures, and of
+// those with a floor.
 var shortForms = map[string]struct {
 	figures, floors int
 	always          bool // also by make test
@@ -41,15 +41,15 @@ var shortForms = map[string]struct {
 	"retention": {1, 0, false, false}, "intake": {3, 0, false, false}, "attack": {4, 0, false, false},
 	"webhooks": {11, 0, true, true}, "receivers": {16, 0, false, false},
 	"triggers": {5, 0, false, true},
-	"start":    {}, // runs the command turnpike, whose tests have it
+	"start":    {}, // runs the command turnpike, whose tests cover it
 }
 
 // residentLimit bounds the memory of a gateway and of a worker in these short forms.
 const residentLimit = 256
 
-// I1, I2, I4, I12: whatever many runs at once go through, none is lost, no effect comes twice, no live
-// worker is taken for dead, and a late turn writes no more than an early one. All figures are there.
-// How large they are is not tested, but for bytes.
+// In each scenario no run is lost, no effect happens twice, no live worker is evicted, and a late turn writes
+// no more than an early one (I1, I2, I4, I12). All figures are present; their values are not tested, except
+// bytes.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {
@@ -99,8 +99,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// A ratio to a floor that varies by more than a tenth, or of which there is one repetition, says nothing
-// and is not given.
+// A ratio is omitted if its floor varies by more than a tenth or has a single repetition: it would be
+// meaningless.
 func TestNoisyFloorHasNoRatio(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -128,7 +128,8 @@ func TestNoisyFloorHasNoRatio(t *testing.T) {
 	if f := compare("processor time", "ms", []float64{1, 1}, []float64{0, 0}); f.Floor.Ratio != nil || f.Floor.Spread != 1 {
 		t.Errorf("over a floor of nothing: %+v", *f.Floor)
 	}
-	// The same through what scenarios call, with a floor that varies, and a first repetition that does not count.
+	// The same holds through the functions that scenarios call, with a floor that varies, and a first
+	// repetition that does not count.
 	one, under := &trial{repeat: 3}, []float64{1000, 100, 130, 90}
 	own, bare, err := interleave(one, &floor{rdb: redis.NewClient(&redis.Options{})}, func() (float64, error) { return 50, nil }, func() (next float64, err error) {
 		next, under = under[0], under[1:]
@@ -146,7 +147,7 @@ func TestNoisyFloorHasNoRatio(t *testing.T) {
 	}
 }
 
-// A run that does not complete is a failure, wherever a scenario waits for runs.
+// A run that does not complete is a failure in every function that waits for runs.
 func TestLostRunFails(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -186,7 +187,7 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// Lines that a process has not written to their end do not count; steps count by worker.
+// Incomplete last lines of a process do not count; steps count by worker.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "steps")
@@ -230,7 +231,7 @@ func TestFigureString(t *testing.T) {
 	}
 }
 
-// A closed loop counts what was done, and an open one does not wait for what is slow.
+// A closed loop counts completed operations, and an open one does not wait for slow ones.
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	var done atomic.Int64

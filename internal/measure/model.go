@@ -17,26 +17,26 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// modelKey names the secret with the key of the model server, which takes any.
+// modelKey names the secret with the key of the model server, which accepts any.
 const modelKey = "BENCH_MODEL_KEY"
 
 // pageSize is the size of the answer of the tool page, in bytes.
 const pageSize = 100_000
 
-// modelServer is a model and tools over HTTP, in this process. It records the time of each call, of
-// the model by its run and of the tool by its idempotency key, and holds answers if it must.
+// modelServer is a model and tools over HTTP, in this process. It records the time of each call, of the model
+// by its run and of the tool by its idempotency key, and can hold back answers.
 type modelServer struct {
 	url  string // of the tools pay, page and large, and of the model below v1
 	mock http.Handler
 
 	mu       sync.Mutex
 	asked    map[string][]time.Time
-	often    map[int]int          // number of calls that were made so often
+	often    map[int]int          // number of calls, by their number of attempts
 	left     map[string]time.Time // calls that the caller cancelled
 	holds    bool
-	released map[string]bool // calls that are answered all the same
+	released map[string]bool // calls that are answered during a hold
 	opened   chan struct{}   // closed and replaced when calls are released
-	largest  int             // bytes of a request
+	largest  int             // size of the largest request in bytes
 }
 
 // startModel starts a server of two models: once answers at once, pages first calls the tool page in that
@@ -65,7 +65,7 @@ func startModel(ctx context.Context, pages int) (*modelServer, error) {
 	return m, nil
 }
 
-// agent is the definition of an agent that asks one of the models.
+// agent returns the definition of an agent that uses one of the models.
 func (m *modelServer) agent(name string) string {
 	return fmt.Sprintf("model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\", timeout: 1h}\n", name, m.url+"v1", modelKey)
 }
@@ -85,7 +85,7 @@ func (m *modelServer) await(ctx context.Context, n, times int) error {
 	return err
 }
 
-// awaitLeft returns the time at which the caller has cancelled a call.
+// awaitLeft returns the time at which the caller cancelled a call.
 func (m *modelServer) awaitLeft(ctx context.Context, key string) (at time.Time, err error) {
 	err = soon(ctx, "the call of "+key+" is cancelled", func() (bool, error) {
 		m.mu.Lock()
@@ -122,7 +122,7 @@ func (m *modelServer) release(keys ...string) {
 	m.opened = make(chan struct{})
 }
 
-// note records a call, and returns what to wait for before the answer; nil for nothing.
+// note records a call, and returns the channel to wait for before the answer; nil for none.
 func (m *modelServer) note(key string, size int) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *modelServer) note(key string, size int) <-chan struct{} {
 	return m.heldBy(key)
 }
 
-// heldBy returns what to wait for before a call is answered; the caller has the lock.
+// heldBy returns the channel to wait for before a call is answered; the caller has the lock.
 func (m *modelServer) heldBy(key string) <-chan struct{} {
 	if !m.holds || m.released[key] {
 		return nil
@@ -145,7 +145,7 @@ const toolSaid = "paid, once"
 
 // ServeHTTP implements http.Handler.
 func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// Only once the body is read does the server notice that a worker has gone.
+	// The server notices that a worker has disconnected only once it has read the body.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -173,7 +173,7 @@ func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.mu.Unlock()
 	}
 	if r.URL.Path == "/pay" {
-		_, _ = io.WriteString(w, toolSaid) // a caller that has gone does not read it
+		_, _ = io.WriteString(w, toolSaid) // a caller that has left does not read it
 		return
 	}
 	m.mock.ServeHTTP(w, r)

@@ -19,19 +19,19 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// audience is all readers of a trial.
+// audience is the set of all readers of a trial.
 type audience struct {
 	t      *trial
 	opened atomic.Int64
 	events atomic.Int64
-	slow   chan struct{} // closed when slow readers go on
+	slow   chan struct{} // closed when slow readers continue
 
 	mu    sync.Mutex
 	first []time.Duration // from the request to the first event
 }
 
-// readers has many readers of the events of five runs, 2 MB each. Every second one takes nothing after
-// its first event until the runs have ended. None misses an event or gets one twice.
+// readers runs many readers of the events of five runs, 2 MB each. Every second one stops reading after its
+// first event until the runs have ended. None misses an event or gets one twice.
 func readers(ctx context.Context, t *trial) error {
 	const runs, pages, perSecond = 5, 20, 250
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
@@ -80,21 +80,21 @@ loop: {max_turns: 100, tool_loop_threshold: 100}`); err != nil {
 	return nil
 }
 
-// reader reads the events of a run, and comes back with the last id where its connection ends early.
+// reader reads the events of a run, and reconnects with the last id if its connection ends early.
 type reader struct {
 	a    *audience
 	id   string
 	slow bool
 
-	seen bool // its first event
+	seen bool // whether it had its first event
 	last int64
 	done bool
 }
 
 // read reads to the last event of the run.
 func (r *reader) read(ctx context.Context) error {
-	// A separate connection each, with a small buffer on the reader's side: the gateway must hold or drop
-	// what the reader does not take.
+	// Each reader has its own connection, with a small buffer on its side: the gateway must hold or drop what
+	// the reader does not read.
 	dialer := net.Dialer{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, addr)
@@ -148,7 +148,7 @@ func (r *reader) connect(ctx context.Context, c *http.Client) error {
 	return nil
 }
 
-// take takes one event.
+// take handles one event.
 func (r *reader) take(e api.Event, after time.Duration) {
 	if !r.seen {
 		r.seen = true

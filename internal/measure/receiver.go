@@ -22,28 +22,28 @@ import (
 // unluckiest of ten thousand would take a quarter of an hour.
 const failsInARow = 3
 
-// eventReceiver receives the events of runs, in this process. It fails half of the requests, and asks
-// for a kill each time that it has received a further share of the events.
+// eventReceiver receives the events of runs, in this process. It fails half of the requests, and asks for a
+// kill each time that it has received a further share of the events.
 type eventReceiver struct {
 	url  string
 	hook *standardwebhooks.Webhook
 	kill chan struct{} // asks for a kill; no request is answered until release
 
 	mu       sync.Mutex
-	want     int           // events
+	want     int           // number of expected events
 	every    int           // delivered events between kills
-	kills    int           // that are to come
+	kills    int           // number of remaining kills
 	next     int           // the number of delivered events at which the next kill comes
 	held     chan struct{} // nil, or closed when requests are answered again
 	events   map[string]*received
 	runs     map[string]*progress
-	done     int // events that were delivered
+	done     int // number of delivered events
 	requests int
 	failed   int
 	wrong    []string
 }
 
-// received is what a receiver knows of an event, by its webhook-id.
+// received is the receiver's record of an event, by its webhook-id.
 type received struct {
 	body  string
 	tries int
@@ -51,20 +51,20 @@ type received struct {
 	sent  time.Time   // the time of the event
 }
 
-// progress is what a receiver knows of a run.
+// progress is the receiver's record of a run.
 type progress struct {
-	delivered int      // events, in their order
+	delivered int      // number of delivered events, in order
 	ids       []string // of the events, by sequence
 	late      int      // repetitions after a later event
 }
 
-// receiveEvents starts a receiver of a number of events that asks for kills.
+// receiveEvents starts a receiver that expects a number of events and asks for kills.
 func receiveEvents(ctx context.Context, want, kills int) (*eventReceiver, error) {
 	hook, err := standardwebhooks.NewWebhook(eventsKey)
 	if err != nil {
 		return nil, err
 	}
-	every := want * 4 / 5 / (kills + 1) // the last events have waited for long, and would wait for half a minute more
+	every := want * 4 / 5 / (kills + 1) // the last events have already waited for long, and would wait for half a minute more
 	r := &eventReceiver{hook: hook, kill: make(chan struct{}, kills), want: want, every: every, kills: kills, next: every, events: map[string]*received{}, runs: map[string]*progress{}}
 	r.url, err = serve(ctx, r)
 	return r, err
@@ -95,7 +95,7 @@ func (r *eventReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(status)
 }
 
-// take records a request, and returns its status and what to wait for before the answer; nil for nothing.
+// take records a request, and returns its status and the channel to wait for before the answer; nil for none.
 func (r *eventReceiver) take(h http.Header, body []byte) (status int, held <-chan struct{}) {
 	now, refused := time.Now(), r.hook.Verify(body, h)
 	var b webhook.Body
@@ -146,7 +146,7 @@ func (r *eventReceiver) take(h http.Header, body []byte) (status int, held <-cha
 	return http.StatusOK, r.held
 }
 
-// inOrder looks whether an event may come now: if the earlier events of its run were delivered. The caller
+// inOrder reports whether the earlier events of the run were delivered, so that this one may arrive. The caller
 // has the lock.
 func (r *eventReceiver) inOrder(run *progress, id string, d webhook.Data) {
 	switch n := d.Sequence; {
@@ -180,14 +180,14 @@ func (r *eventReceiver) complete() bool {
 	return r.done >= r.want
 }
 
-// String returns what was received so far.
+// String returns the progress as text.
 func (r *eventReceiver) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return fmt.Sprintf("%d of %d events were delivered in %d requests", r.done, r.want, r.requests)
 }
 
-// tally is what a receiver has counted.
+// tally is the receiver's result.
 type tally struct {
 	requests, failed, repeated, late int
 
@@ -195,7 +195,7 @@ type tally struct {
 	repeats []time.Duration // from a delivery to the next one of the same event
 }
 
-// tally returns what the receiver has counted, and reports what breaks a promise.
+// tally returns the receiver's result, and reports broken guarantees.
 func (r *eventReceiver) tally(fail func(format string, args ...any)) tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// The receiver of events reports each broken promise, and nothing else.
+// The receiver of events reports each broken guarantee, and nothing else.
 func TestEventReceiver(t *testing.T) {
 	t.Parallel()
 	type sent struct {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Report is what was measured.
+// Report is the result of a measurement.
 type Report struct {
 	Store   string   `json:"store"`
 	Profile string   `json:"profile"`
@@ -17,11 +17,11 @@ type Report struct {
 	Dir string `json:"-"` // with logs, if something failed
 }
 
-// Result is what one scenario has measured.
+// Result is the result of one scenario.
 type Result struct {
 	Scenario string  `json:"scenario"`
 	What     string  `json:"what"`
-	Count    int     `json:"count"` // of what
+	Count    int     `json:"count"` // of the measured unit
 	Seconds  float64 `json:"seconds"`
 
 	Figures   []Figure  `json:"figures"`
@@ -31,11 +31,11 @@ type Result struct {
 	Failures []string `json:"failures,omitempty"` // the first few
 }
 
-// Process is what one process of the deployment has used, by /proc.
+// Process is the resource usage of one process of the deployment, from /proc.
 type Process struct {
 	Name       string  `json:"name"`
 	CPUSeconds float64 `json:"cpu_seconds"`
-	PeakMiB    float64 `json:"peak_mib"` // resident; the program's file, which processes share, included
+	PeakMiB    float64 `json:"peak_mib"` // resident; includes the program's file, which processes share
 }
 
 // Figure is one measured figure.
@@ -43,28 +43,29 @@ type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit,omitempty"`
-	Most  float64 `json:"most,omitempty"`  // target: no more; 0 is none
-	Least float64 `json:"least,omitempty"` // target: no less; 0 is none
+	Most  float64 `json:"most,omitempty"`  // target: at most; 0: none
+	Least float64 `json:"least,omitempty"` // target: at least; 0: none
 	Note  string  `json:"note,omitempty"`
 	Floor *Floor  `json:"floor,omitempty"`
 }
 
-// Floor is what bare operations on the same servers took in the same minutes.
+// Floor is the time that bare operations took on the same servers in the same minutes.
 type Floor struct {
 	Value float64 `json:"value"` // the median of its repetitions
 
-	// Spread is the noise of the machine: the largest repetition less the smallest, over the median.
+	// Spread is the noise of the machine: the difference of the largest and the smallest repetition, over the
+	// median.
 	Spread float64 `json:"spread"`
 
-	// Ratio is the figure over the floor. It is nil if the machine was too noisy for one: if the
-	// spread exceeds MaxSpread, or a single repetition has none.
+	// Ratio is the figure over the floor. It is nil if the spread exceeds MaxSpread or there is a single
+	// repetition: the machine was then too noisy.
 	Ratio *float64 `json:"ratio,omitempty"`
 }
 
 // MaxSpread is the largest spread of a floor that figures are compared with.
 const MaxSpread = 0.10
 
-// compare makes a figure of repetitions and of those of its floor, which may have none.
+// compare creates a figure from repetitions and those of its floor, which may have none.
 func compare(name, unit string, own, floor []float64) Figure {
 	f := Figure{Name: name, Unit: unit, Value: quantile(own, 0.5)}
 	if len(floor) == 0 {
@@ -72,7 +73,7 @@ func compare(name, unit string, own, floor []float64) Figure {
 	}
 	middle := quantile(floor, 0.5)
 	f.Floor = &Floor{Value: middle, Spread: 1}
-	if middle > 0 { // else the clock is too coarse for so little
+	if middle > 0 { // otherwise the clock is too coarse
 		f.Floor.Spread = (slices.Max(floor) - slices.Min(floor)) / middle
 	}
 	if ratio := f.Value / middle; len(floor) > 1 && f.Floor.Spread <= MaxSpread {
@@ -81,12 +82,12 @@ func compare(name, unit string, own, floor []float64) Figure {
 	return f
 }
 
-// missed reports whether the figure is not as it should be.
+// missed reports whether the figure misses its target.
 func (f Figure) missed() bool {
 	return f.Most > 0 && f.Value > f.Most || f.Least > 0 && f.Value < f.Least
 }
 
-// String returns the figure for people, in one line.
+// String returns the figure as one line of text.
 func (f Figure) String() string {
 	cells := []string{fmt.Sprintf("%-64s %8s %-4s", f.Name, number(f.Value), f.Unit)}
 	if f.Most > 0 {
@@ -116,7 +117,7 @@ func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Results, func(one Result) bool { return one.Failed > 0 })
 }
 
-// String returns the report for people.
+// String returns the report as text.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "checkpoints in %s, profile %s\n", r.Store, r.Profile)

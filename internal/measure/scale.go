@@ -22,8 +22,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// backlog lets runs queue for few slots. There are never more messages of turns than runs that need one,
-// sweeps find nothing to do, and a run whose time has come does not wait.
+// backlog queues runs for few slots. There are never more turn messages than runs that need one, sweeps find
+// nothing to do, and a run whose time has come does not wait.
 func backlog(ctx context.Context, t *trial) error {
 	slots, call, watch := 50, 500*time.Millisecond, 150*time.Second
 	if t.cfg.Short {
@@ -70,7 +70,7 @@ func backlog(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// queue is what was seen of a backlog.
+// queue is the observation of a backlog.
 type queue struct {
 	*trial
 
@@ -82,7 +82,7 @@ type queue struct {
 	most         float64
 }
 
-// every does something again and again until ctx ends.
+// every repeats do until ctx ends.
 func (q *queue) every(ctx context.Context, d time.Duration, do func(context.Context) error) {
 	for ok := true; ok; ok = rig.Pause(ctx, d) {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
@@ -118,7 +118,7 @@ func (q *queue) count(ctx context.Context) error {
 		return err
 	}
 	runs := max(before, after)
-	// A turn that has just ended leaves its message for the time of an acknowledgement.
+	// A turn that has just ended leaves its message until the acknowledgement.
 	if allowed := float64(runs)*1.05 + float64(2*q.slots); float64(messages) > allowed {
 		q.fail("%d messages of turns for %d runs", messages, runs)
 	}
@@ -128,7 +128,7 @@ func (q *queue) count(ctx context.Context) error {
 	return nil
 }
 
-// sweep is one more sweeper, which only wants to know how long it takes.
+// sweep is another sweeper, which only measures its duration.
 func (q *queue) sweep(ctx context.Context) error {
 	backlog, err := q.bus.Backlog(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (q *queue) sweep(ctx context.Context) error {
 	return err
 }
 
-// timer submits an urgent run with a start in the near future and sees when it has ended.
+// timer submits an urgent run with a start in the near future and waits for its end.
 func (q *queue) timer(ctx context.Context) error {
 	at := state.At(time.Now().Add(time.Second))
 	r := request("brief")
@@ -159,7 +159,7 @@ func (q *queue) timer(ctx context.Context) error {
 	return nil
 }
 
-// lists asks for first pages among very many runs.
+// lists requests first pages among very many runs.
 func lists(ctx context.Context, t *trial) error {
 	if t.cfg.Store == "jetstream" {
 		t.n = min(t.n, 20_000) // each process holds the header of every run
@@ -170,7 +170,8 @@ func lists(ctx context.Context, t *trial) error {
 	if err := errors.Join(t.define(ctx, "listed", answers), t.define(ctx, "other", answers), t.define(ctx, "fails", "model: {provider: scripted, responses: [{error: auth}]}")); err != nil {
 		return err
 	}
-	// Most wait for a time; of a hundred parts of them one run has failed, and a few are of another agent.
+	// Most runs wait for a time; in each of a hundred parts one run has failed, and a few belong to another
+	// agent.
 	const parts = 100
 	tomorrow := state.At(time.Now().Add(24 * time.Hour))
 	began := time.Now()
@@ -219,8 +220,8 @@ func lists(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// bomb cancels the root of a tree in which each run delegates to itself as often as it may. Nothing of
-// the tree is left, and it does not grow any more.
+// bomb cancels the root of a tree in which each run delegates to itself as often as it may. No run of the tree
+// stays active, and the tree stops growing.
 func bomb(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: 2}); err != nil {
 		return err
@@ -270,7 +271,7 @@ func bomb(ctx context.Context, t *trial) error {
 	return err
 }
 
-// tree is what there is of the runs of an agent.
+// tree is the state of an agent's runs.
 type tree struct {
 	runs, live     int
 	created, ended time.Time // of the latest
@@ -308,7 +309,7 @@ func children(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: 2}); err != nil {
 		return err
 	}
-	below := max(t.n/agent.MaxChildren, 2) // a run below the root, with those below it
+	below := max(t.n/agent.MaxChildren, 2) // the size of the subtree of a child of the root
 	for name, definition := range map[string]string{
 		"leaf":   answers,
 		"branch": fmt.Sprintf("model: {provider: scripted, responses: [%s, {text: done}]}\ntools: [{name: leaf, kind: agent, agent: leaf}]\nlimits: {runs: 1000}", delegating("leaf", 0, below-1, 0)),
@@ -339,8 +340,8 @@ func children(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// retention lets runs end and grow old, and measures how fast a gateway deletes them while other runs are
-// submitted half as fast as the deployment can take them.
+// retention lets runs end and expire, and measures how fast a gateway deletes them while other runs are
+// submitted half as fast as the deployment can handle.
 func retention(ctx context.Context, t *trial) error {
 	const shortest = time.Minute // retention
 	if err := t.deploy(ctx, rig.Config{Workers: 2}); err != nil {
@@ -414,7 +415,7 @@ func retention(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// counter reads a counter without labels from the metrics of a gateway; 0 before it is there.
+// counter reads a counter without labels from the metrics of a gateway; 0 before it exists.
 func counter(ctx context.Context, url, name string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
@@ -438,8 +439,8 @@ func counter(ctx context.Context, url, name string) (int, error) {
 	return int(n), err
 }
 
-// intake makes one tenant queue many submissions of 64 KiB on NATS, and measures the time in which those
-// of another become runs. Then as many tenants as a tenth submit once each.
+// intake makes one tenant queue many submissions of 64 KiB on NATS, and measures the time in which those of
+// another become runs. Then a tenth as many tenants submit once each.
 func intake(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: 2, Env: []string{"TURNPIKE_AUTH=keys"}}); err != nil {
 		return err
@@ -460,7 +461,7 @@ func intake(ctx context.Context, t *trial) error {
 	}
 	subject := func(tenant string) string { return rig.Prefix + ".t." + tenant + ".submit.taken" }
 	began, before := time.Now(), t.Gateway.Resident()
-	for _, name := range names { // the streams come with the first submission
+	for _, name := range names { // the streams are created with the first submission
 		if err := rig.Until(ctx, patience, "the stream of "+name, func(ctx context.Context) error {
 			_, err := js.Publish(ctx, subject(name), []byte(`{"input":"x"}`))
 			return err
@@ -472,7 +473,7 @@ func intake(ctx context.Context, t *trial) error {
 		if err := rig.Until(ctx, patience, "the run of "+name, func(ctx context.Context) error {
 			page, err := tenants[name].List(ctx, nil)
 			if err == nil && (len(page.Items) == 0 || !page.Items[0].Terminal()) {
-				err = errors.New("the tenant has no run that has ended")
+				err = errors.New("the tenant has no ended run")
 			}
 			return err
 		}); err != nil {

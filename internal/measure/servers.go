@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// stored is what the servers hold, in bytes: Redis in memory, the streams of NATS on disk.
+// stored is the size of the servers' data, in bytes: Redis in memory, the streams of NATS on disk.
 type stored struct{ redis, streams float64 }
 
-// stored returns what the servers hold now.
+// stored returns the current size.
 func (t *trial) stored(ctx context.Context) (s stored, err error) {
 	if t.Redis != nil {
 		pause(ctx, 1500*time.Millisecond) // Redis counts the buffers of its clients once a second
@@ -21,7 +21,7 @@ func (t *trial) stored(ctx context.Context) (s stored, err error) {
 		if err != nil {
 			return s, err
 		}
-		s.redis = memory[0] - memory[1] // buffers come and go
+		s.redis = memory[0] - memory[1] // buffers vary
 	}
 	js, err := jetstream.New(t.Conn)
 	if err != nil {
@@ -36,7 +36,7 @@ func (t *trial) stored(ctx context.Context) (s stored, err error) {
 	return s, streams.Err()
 }
 
-// leaves records what one of n runs has left on the servers since an earlier look.
+// leaves records the data that one of n runs has left on the servers since an earlier measurement.
 func (t *trial) leaves(ctx context.Context, name string, before stored) error {
 	now, err := t.stored(ctx)
 	t.figure(Figure{Name: name + ", in Redis", Value: (now.redis - before.redis) / float64(t.n), Unit: "B"})
@@ -44,13 +44,13 @@ func (t *trial) leaves(ctx context.Context, name string, before stored) error {
 	return err
 }
 
-// sent returns the bytes that Redis has been sent.
+// sent returns the number of bytes sent to Redis.
 func (t *trial) sent(ctx context.Context) (float64, error) {
 	v, err := t.info(ctx, "stats", "total_net_input_bytes")
 	return v[0], err
 }
 
-// received returns the bytes that Redis has answered; 0 without Redis.
+// received returns the number of bytes that Redis has sent; 0 without Redis.
 func (t *trial) received(ctx context.Context) (float64, error) {
 	if t.Redis == nil {
 		return 0, nil
@@ -59,7 +59,7 @@ func (t *trial) received(ctx context.Context) (float64, error) {
 	return v[0], err
 }
 
-// info reads values of a section of what Redis says of itself.
+// info reads values of a section of Redis' INFO.
 func (t *trial) info(ctx context.Context, section string, names ...string) ([]float64, error) {
 	values := make([]float64, len(names))
 	text, err := t.Redis.Client.Info(ctx, section).Result()

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// interleave repeats a measurement, each time followed by that of the floor, if there is one. The first of
-// each warms connections, scripts and caches, and does not count.
+// interleave repeats a measurement, each time followed by that of the floor, if there is one. The first of each
+// warms connections, scripts and caches, and does not count.
 func interleave[E any](t *trial, f *floor, one, under func() (E, error)) (own, bare []E, err error) {
 	for i := range t.repeat + 1 {
 		r, err := one()
@@ -49,13 +49,13 @@ func compared[E any](t *trial, name, unit string, own, bare []E, of func(E) floa
 // turnsEach is the number of turns of each of many runs.
 const turnsEach = 10
 
-// burst is what one repetition of many runs took.
+// burst is the measurement of one repetition of many runs.
 type burst struct {
-	rate float64 // turns a second
+	rate float64 // turns per second
 	cpu  usage
 }
 
-// burst takes n runs through their turns.
+// burst executes n runs.
 func (t *trial) burst(runs func() error) (burst, error) {
 	before, began := t.used(), time.Now()
 	if err := runs(); err != nil {
@@ -65,8 +65,8 @@ func (t *trial) burst(runs func() error) (burst, error) {
 	return burst{float64(t.n*turnsEach) / took.Seconds(), t.used().since(before)}, nil
 }
 
-// turns measures how fast many runs at once are taken through ten turns each, what a turn costs, and
-// what a run that has ended leaves in the store.
+// turns measures how fast many concurrent runs complete ten turns each, the cost of a turn, and the data that
+// an ended run leaves in the store.
 func turns(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err
@@ -104,8 +104,8 @@ func turns(ctx context.Context, t *trial) error {
 	return t.leaves(ctx, "a run that has ended", before)
 }
 
-// alone measures each turn of one run that has the deployment for itself, at its beginning and at its
-// end, and the bytes that Redis is sent for a turn there (I12).
+// alone measures each turn of one run that has the deployment for itself, at its beginning and at its end, and
+// the bytes sent to Redis for a turn there (I12).
 func alone(ctx context.Context, t *trial) error {
 	if t.n < 60 || t.n > 200 {
 		return fmt.Errorf("the scenario alone needs 60 to 200 turns, not %d: set a size in that range", t.n)
@@ -133,8 +133,9 @@ func alone(ctx context.Context, t *trial) error {
 	if t.Redis == nil {
 		return nil
 	}
-	// Heartbeats and sweeps only add to the bytes of a run, so the least of several runs is nearest to its
-	// own. On a busy machine a run takes longer and more of them fall into it: it takes more runs.
+	// Heartbeats and sweeps only add to the bytes of a run, so the minimum of several runs is closest to its
+	// own. On a busy machine a run takes longer and more of them fall into it, so it repeats the run more
+	// often.
 	const most = 1.1
 	bytes := slices.Repeat([]float64{math.Inf(1)}, len(lengths)) // of a run
 	grown := func() (early, late float64) { return (bytes[1] - bytes[0]) / 20, (bytes[3] - bytes[2]) / 20 }
@@ -162,8 +163,8 @@ func alone(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// lone takes one run through n turns and returns how long each took but the first and the last, in ms.
-// No client asks for the run until then: a request would make its turns slower.
+// lone executes one run of n turns and returns the duration of each but the first and the last, in ms. No
+// client reads the run until then: a request would slow its turns down.
 func (t *trial) lone(ctx context.Context, n int) ([]float64, error) {
 	before, err := t.steps()
 	if err != nil {
@@ -181,7 +182,7 @@ func (t *trial) lone(ctx context.Context, n int) ([]float64, error) {
 	return between(steps[len(before):]), err
 }
 
-// lone does so on the floor.
+// lone does the same on the floor.
 func (f *floor) lone(ctx context.Context, n int) ([]float64, error) {
 	before, err := readSteps(f.steps)
 	if err != nil {
@@ -202,14 +203,14 @@ func between(steps []step) (took []float64) {
 	return took
 }
 
-// history measures what a turn costs a worker that has not seen its run: of runs with a short and with
-// a long history, which another worker has taken through their turns.
+// history measures the cost of a turn for a worker that has not seen its run: for runs with a short and with a
+// long history, whose earlier turns another worker executed.
 func history(ctx context.Context, t *trial) error {
 	const pairs = 20
 	if err := t.deploy(ctx, rig.Config{}); err != nil {
 		return err
 	}
-	runs := map[int][]string{} // by turns
+	runs := map[int][]string{} // by number of turns
 	for _, n := range []int{2, t.n} {
 		if err := t.define(ctx, fmt.Sprint("grown", n), noops(n, 0)); err != nil {
 			return err
@@ -259,8 +260,8 @@ func history(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// steady keeps runs in model calls of ten seconds that end one after the other: a hundredth of the
-// million runs in docs/how-to/plan-capacity.md.
+// steady keeps runs in model calls of ten seconds that end one after the other: a hundredth of the million runs
+// in docs/how-to/plan-capacity.md.
 func steady(ctx context.Context, t *trial) error {
 	const turns, pieces = 5, 100
 	call := 10 * time.Second
@@ -301,8 +302,8 @@ func steady(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// workers doubles the number of workers on the same servers, each with 20 slots and a model that takes
-// 100 ms, and compares their turns a second with those of one.
+// workers doubles the number of workers on the same servers, each with 20 slots and a model that takes 100 ms,
+// and compares their turns per second with those of one.
 func workers(ctx context.Context, t *trial) error {
 	const slots, call, turns = 20, 100 * time.Millisecond, 100
 	span := 3 * time.Second
@@ -320,7 +321,7 @@ func workers(ctx context.Context, t *trial) error {
 		if err := t.StartWorkers(ctx, n-len(t.Workers)); err != nil {
 			return err
 		}
-		// As many runs as there are slots, and as many again that wait.
+		// As many runs as slots execute, and as many wait.
 		if _, _, err := t.submitMany(ctx, request("slow"), 2*n*slots, 0); err != nil {
 			return err
 		}
@@ -355,7 +356,7 @@ func workers(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// unevenness returns the most that one of n workers has taken over the least.
+// unevenness returns the ratio of the largest to the smallest number of turns among n workers.
 func unevenness(taken map[string]int, n int) float64 {
 	counts := make([]int, 0, n)
 	for _, c := range taken {

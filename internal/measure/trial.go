@@ -21,24 +21,24 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// trial is a scenario while it runs: its size, its deployment and what it has found. It has many methods
-// because scenarios share what starts, loads and watches a deployment.
+// trial is a scenario in progress: its size, its deployment and its results. It has many methods because
+// scenarios share the code that starts, loads and watches a deployment.
 type trial struct {
 	*rig.Deployment
 
 	cfg    Config
-	n      int    // how much of what the scenario measures
-	repeat int    // repetitions of what has a floor
+	n      int    // the size of the scenario
+	repeat int    // repetitions of measurements with a floor
 	dir    string // of data and logs
 	model  *modelServer
-	store  state.Store // to look at, past the gateway
-	floor  *floor      // nil: none was started
+	store  state.Store // for direct reads, bypassing the gateway
+	floor  *floor      // nil: not started
 
 	mu     sync.Mutex
 	result Result
 }
 
-// patience bounds how long anything may take to come to its end.
+// patience bounds every wait for completion.
 const patience = 10 * time.Minute
 
 // submitters is the number of clients that submit at once.
@@ -89,7 +89,7 @@ func (t *trial) close() error {
 	return t.Wait()
 }
 
-// look records what each process has used.
+// look records the resource usage of each process.
 func (t *trial) look() {
 	if t.Deployment == nil {
 		return
@@ -128,7 +128,7 @@ func (t *trial) times(name string, all []time.Duration, high, most float64) {
 	t.figure(Figure{Name: fmt.Sprintf("%s, p%.0f", name, 100*high), Value: quantile(values, high), Unit: "ms", Most: most})
 }
 
-// fail records a broken promise.
+// fail records a broken guarantee.
 func (t *trial) fail(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +144,8 @@ func (t *trial) define(ctx context.Context, name, definition string) error {
 	return err
 }
 
-// noops is an agent that calls the tool in each turn, and answers in the last of n. Its model takes
-// delay for each call. After that it answers more messages.
+// noops is an agent that calls the tool in each turn, and answers in the last of n. Its model takes delay for
+// each call. After that it answers more messages.
 func noops(n int, delay time.Duration) string {
 	call := fmt.Sprintf("{tool_calls: [{name: noop, arguments: {q: %q}}], delay: %s}, ", arguments, delay)
 	answer := fmt.Sprintf("{text: %q, delay: %s}", modelText, delay)
@@ -161,7 +161,7 @@ const asksHuman = `
 model: {provider: scripted, responses: [{tool_calls: [{name: ask, arguments: {question: "well?"}}]}, {text: done}]}
 tools: [{name: ask, kind: human}]`
 
-// request is the submission of a run of an agent.
+// request returns the submission of a run of an agent.
 func request(agent string) api.SubmitRequest {
 	return api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}
 }
@@ -190,8 +190,7 @@ func (t *trial) submitMany(ctx context.Context, r api.SubmitRequest, n, parallel
 	return batches, runs, nil
 }
 
-// reach waits until all runs of the batches have a status, or have ended with another one, which is a
-// failure.
+// reach waits until all runs of the batches have a status, or have ended with another one, which is a failure.
 func (t *trial) reach(ctx context.Context, batches []string, want state.Status) error {
 	for _, id := range batches {
 		var counts map[string]int
@@ -236,7 +235,7 @@ func (t *trial) ended(ctx context.Context) (int, error) {
 	return int(counts[state.Completed]), err
 }
 
-// crowd submits n runs of an agent, each by itself, and returns when all have completed.
+// crowd submits n runs of an agent separately, and returns when all have completed.
 func (t *trial) crowd(ctx context.Context, agent string, n int) error {
 	before, err := t.ended(ctx)
 	if err != nil {
@@ -292,7 +291,7 @@ func byWorker(steps []step, from, to time.Time) map[string]int {
 	return counts
 }
 
-// soon polls ok until it is true, often, where rig.Until would be too late for a figure.
+// soon polls ok at short intervals until it is true, where rig.Until would be too slow for a figure.
 func soon(ctx context.Context, what string, ok func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -333,7 +332,7 @@ func (t *trial) used() usage {
 
 func (u usage) sum() time.Duration { return u.gateway + u.workers + u.nats + u.redis + u.floor }
 
-// since returns what was used after an earlier look.
+// since returns the usage since an earlier measurement.
 func (u usage) since(b usage) usage {
 	return usage{u.gateway - b.gateway, u.workers - b.workers, u.nats - b.nats, u.redis - b.redis, u.floor - b.floor}
 }

@@ -18,11 +18,11 @@ const (
 	// 1,000 messages a second in a gateway.
 	triggersAtOnce = 4
 
-	// spacedMessages are published one after the other, each when the run of the one before exists.
+	// spacedMessages are published one after the other, each when the run of the previous one exists.
 	spacedMessages = 100
 )
 
-// triggers publishes messages that triggers make runs of: first one after the other, then all at once.
+// triggers publishes messages from which triggers create runs: first one after the other, then all at once.
 func triggers(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: 1}); err != nil {
 		return err
@@ -104,7 +104,7 @@ func triggers(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// madeOf returns when the run of each message was made. Each message has one run.
+// madeOf returns when the run of each message was created. Each message has one run.
 func (t *trial) madeOf(ctx context.Context, sent []time.Time) (made []time.Time, err error) {
 	made = make([]time.Time, len(sent))
 	for f := (state.Filter{Limit: 500}); ; {

@@ -25,8 +25,8 @@ const (
 	eventsPerRun = 2
 	mostKills    = 20
 
-	// heldBefore is the time before a kill in which the receiver gives no answer, so that each worker
-	// waits for some.
+	// heldBefore is the time before a kill in which the receiver does not answer, so that each worker waits for
+	// some answers.
 	heldBefore = 100 * time.Millisecond
 )
 
@@ -39,13 +39,13 @@ func (t *trial) sendEvents(ctx context.Context, workers int, env ...string) erro
 	return t.deploy(ctx, rig.Config{Workers: workers, Env: env})
 }
 
-// sendsTo is the webhook of runs whose events go to an address.
+// sendsTo returns the webhook of runs whose events go to an address.
 func sendsTo(url string, events ...state.EntryType) *state.Webhook {
 	return &state.Webhook{URL: url, Events: events, Secret: state.SecretReferences{"secret://EVENTS"}}
 }
 
-// webhooks has many runs send two events each to a receiver that fails half of the requests, first in
-// peace, then while workers are killed that wait for its answers.
+// webhooks makes many runs send two events each to a receiver that fails half of the requests: first without
+// faults, then while workers are killed that wait for its answers.
 func webhooks(ctx context.Context, t *trial) error {
 	if err := t.sendEvents(ctx, 3); err != nil {
 		return err
@@ -65,8 +65,7 @@ func webhooks(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// eventsDelivered has the runs send their events while workers are killed, and returns the time that it
-// took.
+// eventsDelivered makes the runs send their events while workers are killed, and returns the time that it took.
 func (t *trial) eventsDelivered(ctx context.Context, kills int) (took time.Duration, err error) {
 	name := "without kills: "
 	if kills > 0 {
@@ -102,7 +101,7 @@ func (t *trial) eventsDelivered(ctx context.Context, kills int) (took time.Durat
 	return took, nil
 }
 
-// askAndAnswer makes runs that wait for a person and end after the answer.
+// askAndAnswer executes runs that wait for a person and end after the answer.
 func (t *trial) askAndAnswer(ctx context.Context, url string) error {
 	req := request("asks")
 	req.Webhook = sendsTo(url, state.EntryWaiting, state.EntryFinished)
@@ -127,8 +126,8 @@ func (t *trial) askAndAnswer(ctx context.Context, url string) error {
 	return t.reach(ctx, batches, state.Completed)
 }
 
-// killSenders kills one worker after the other, each when the receiver has some more of the events and
-// answers none.
+// killSenders kills one worker after the other, each when the receiver has received more events and holds back
+// its answers.
 func (t *trial) killSenders(ctx context.Context, r *eventReceiver, kills int) error {
 	for i := range kills {
 		select {
@@ -143,12 +142,11 @@ func (t *trial) killSenders(ctx context.Context, r *eventReceiver, kills int) er
 	return nil
 }
 
-// eventRate is the number of runs a second for each receiver.
+// eventRate is the number of runs per second for each receiver.
 const eventRate = 25
 
-// receivers has two tenants send events to a receiver each, while events of one of them go to a third
-// receiver as well, which answers, then refuses connections; then a fourth one accepts them and never
-// answers.
+// receivers makes two tenants send events to a receiver each, while events of one of them also go to a third
+// receiver, which first answers, then refuses connections; then a fourth one accepts them and never answers.
 func receivers(ctx context.Context, t *trial) error {
 	secrets := filepath.Join(t.dir, "secrets")
 	if err := t.sendEvents(ctx, 2, "TURNPIKE_AUTH=keys", "TURNPIKE_SECRETS_DIR="+secrets); err != nil {
@@ -202,7 +200,7 @@ func receivers(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// eventsBeside has each tenant send events to a receiver that answers, and the first one as many to another
+// eventsBeside makes each tenant send events to a receiver that answers, and the first one as many to another
 // address. It returns the p95 of the time to the delivery, for each tenant.
 func (t *trial) eventsBeside(ctx context.Context, tenants [2]*api.Client, phase, other string) (p95 [2]float64, err error) {
 	var live [2]*liveReceiver

@@ -105,12 +105,11 @@ func TestRepeatedCall(t *testing.T) {
 		t.Errorf("repeated: %s; version %d, files %v", again, d.Version, d.Files)
 	}
 	if do(d, "1", `{"command":"create","path":"/memories/a","file_text":"x"}`); len(d.Files) != 0 {
-		t.Error("a repeated call has created a file that was deleted since")
+		t.Error("a repeated call re-created a deleted file")
 	}
 }
 
-// A version keeps the least trusted origin of what led to it, also if a later run has read nothing
-// untrusted.
+// A version keeps the least trusted origin of its content, also if a later run has read nothing untrusted.
 func TestOriginStays(t *testing.T) {
 	t.Parallel()
 	d := &memory.Directory{Files: map[string]memory.File{}}
@@ -135,14 +134,14 @@ func TestOriginStays(t *testing.T) {
 		t.Errorf("a text from the web has origin %q after later edits", f.Origin)
 	}
 
-	// A later run that reads the file has read a text from the web.
+	// A later run that reads the file has read text from the web.
 	view := `{"command":"view","path":"/memories/b"}`
 	if _, from := memory.Seen(history([2]string{view, do(d, "", view)}), "memory"); from != state.OriginWeb {
-		t.Errorf("whoever reads the file has read texts of origin %q", from)
+		t.Errorf("the reader of the file has read texts of origin %q", from)
 	}
 }
 
-// Runs that write a memory at the same time lose no change.
+// Runs that write a memory concurrently lose no change.
 func TestWritersAtOnce(t *testing.T) {
 	t.Parallel()
 	memories := memory.New(memstore.New(memstore.Config{}))
@@ -170,7 +169,7 @@ func TestWritersAtOnce(t *testing.T) {
 
 }
 
-// history is the log of a run that has made calls of the tool memory: the arguments, and the results.
+// history returns the log of a run with calls of the tool memory: the arguments, and the results.
 func history(calls ...[2]string) []state.Entry {
 	var log []state.Entry
 	for i, c := range calls {
@@ -183,8 +182,8 @@ func history(calls ...[2]string) []state.Entry {
 	return log
 }
 
-// A change fails if another run has changed the file since this run has seen it, whatever the model says.
-// A run that has not seen the file, or has written it itself, changes it.
+// A change fails if another run has changed the file since this run read it, whatever the model wants. A run
+// that has not read the file, or wrote the last version itself, can change it.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	d := &memory.Directory{Files: map[string]memory.File{}}
@@ -202,20 +201,20 @@ func TestConflict(t *testing.T) {
 		return memory.NewChange(c, memory.Writer{Run: run, Key: key, Limit: 1000, Seen: seen}).Apply(d)
 	}
 	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has changed since version 1: it has version 2 now") {
-		t.Errorf("a file that another run has changed since it was seen: %v", err)
+		t.Errorf("a file that another run has changed since it was read: %v", err)
 	}
 	if err := change("4", "run_2", history([2]string{view, saw}, [2]string{view, do(d, "", view)})); err != nil {
 		t.Errorf("seen again: %v", err)
 	}
 	if err := change("5", "run_2", history([2]string{view, saw})); err != nil {
-		t.Errorf("the run itself has changed the file: %v", err)
+		t.Errorf("the run itself changed the file: %v", err)
 	}
 	if err := change("6", "run_3", nil); err != nil {
-		t.Errorf("a run that has not seen the file: %v", err)
+		t.Errorf("a run that has not read the file: %v", err)
 	}
 }
 
-// A memory is one per scope and tenant, and none is left after it was erased.
+// Each scope and tenant has its own memory, and erasing it leaves nothing.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	memories := memory.New(memstore.New(memstore.Config{}))
@@ -267,8 +266,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// Whatever the arguments are, a command returns, paths stay valid, and a memory above its limit does not
-// grow.
+// For any arguments, a command returns, paths stay valid, and a memory above its limit does not grow.
 func FuzzCommand(f *testing.F) {
 	f.Add(`{"command":"create","path":"/memories/a","file_text":"x"}`, `{"command":"rename","old_path":"/memories/a","new_path":"/memories/b/c"}`)
 	f.Add(`{"command":"insert","path":"/memories/seed","insert_line":1e300,"insert_text":"x"}`, `{"command":"view","path":"/memories/seed","view_range":[1,9223372036854775807]}`)

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Redis and NATS take the longest scope and the largest memory: a subject that is too long, or a message
-// that is too large, would cost a worker its connection.
+// Redis and NATS accept the longest scope and the largest memory: a subject that is too long, or a message that
+// is too large, would cost a worker its connection.
 func TestLargestMemory(t *testing.T) {
 	t.Parallel()
 	prefix := "t-" + strings.ToLower(ulid.Make().String())

@@ -16,10 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// cacheUsage is what an answer says of the cache, in any format.
+// cacheUsage is the cache usage in an answer, in any format.
 type cacheUsage struct{ Read, Write, Hour int64 }
 
-// ask makes a request without a network, so that a test has its own clock.
+// ask makes a request without a network, so that a test can use a fake clock.
 func ask(t *testing.T, s *mockmodel.Server, path, body string) cacheUsage {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -35,7 +35,7 @@ func ask(t *testing.T, s *mockmodel.Server, path, body string) cacheUsage {
 			Responses openAICached `json:"input_tokens_details"`
 		}
 		UsageMetadata struct {
-			Cached int64 `json:"cachedContentTokenCount"` //nolint:tagliatelle // as Gemini spells it
+			Cached int64 `json:"cachedContentTokenCount"` //nolint:tagliatelle // in Gemini's spelling
 		}
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != http.StatusOK {
@@ -52,7 +52,7 @@ type openAICached struct {
 	Write int64 `json:"cache_write_tokens"`
 }
 
-// Entries of the prompt cache live as long as the provider's, from their last use on.
+// Entries of the prompt cache live as long as the provider's, counted from their last use.
 func TestCacheExpires(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("instruct", 1000) // 2,000 tokens
@@ -67,7 +67,7 @@ func TestCacheExpires(t *testing.T) {
 	}
 	gemini := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`, long)
 	type call struct {
-		after time.Duration // the one before it
+		after time.Duration // since the previous one
 		body  string
 		want  cacheUsage
 	}
@@ -114,7 +114,7 @@ func TestCacheExpires(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, c := range test.calls {
-					time.Sleep(c.after) // of the bubble's clock
+					time.Sleep(c.after) // the bubble's clock
 					if diff := cmp.Diff(c.want, ask(t, s, test.path, c.body)); diff != "" {
 						t.Errorf("call %d:\n%s", i, diff)
 					}

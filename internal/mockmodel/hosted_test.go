@@ -20,8 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each provider's format carries the uses of its tools to the run and back; another provider gets them
-// as text.
+// Each provider's format carries the uses of its tools to the run and back; another provider gets them as text.
 func TestProviderTools(t *testing.T) {
 	t.Parallel()
 	server, err := mockmodel.New(mockmodel.Config{Scripts: []mockmodel.Script{{Responses: []mockmodel.Response{
@@ -100,7 +99,7 @@ func TestProviderTools(t *testing.T) {
 		stranger.OpaqueBy = model.SealedBy(tt.name, tt.model)
 		r.Messages[1].Parts = []state.Part{stranger, {Type: state.PartText, Text: "x"}}
 		if _, err := tt.provider.Generate(t.Context(), r, nil); err != nil || strings.Contains(string(body), "stored") {
-			t.Errorf("%s: %v: what a caller has made up is sent: %s", tt.name, err, body)
+			t.Errorf("%s: %v: a use that a caller made up is sent: %s", tt.name, err, body)
 		}
 		if first == nil {
 			first = resp.Parts

@@ -35,7 +35,7 @@ func start(t *testing.T, c mockmodel.Config) string {
 	return h.URL
 }
 
-// post sends a body and returns the status and the answer.
+// post sends a body and returns the status and the response.
 func post(t *testing.T, url, body string) (int, http.Header, string) {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(body))
@@ -113,7 +113,7 @@ func TestScripts(t *testing.T) {
 		{"other", 0, "404"},
 		{"looping", 0, "a"}, {"looping", 1, "b"}, {"looping", 2, "a"}, {"looping", 0, "a"},
 		{"counting", 0, "a"}, {"counting", 0, "b"}, {"counting", 0, "400"},
-		// A failure stands before the answer that it delays and comes once.
+		// A failure precedes the answer that it delays, and occurs once.
 		{"failing", 0, "429"}, {"failing", 0, "503"}, {"failing", 0, "a"}, {"failing", 0, "a"},
 		{"failing", 1, "401"}, {"failing", 1, "b"}, {"failing", 2, "400"},
 	} {
@@ -131,8 +131,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// The formats, whole, carry the same answer as their streams, which the adapters
-// check.
+// Complete responses have the same content as their streams, which the adapters check.
 func TestWholeAnswers(t *testing.T) {
 	t.Parallel()
 	url := start(t, mockmodel.Config{Scripts: []mockmodel.Script{{Responses: []mockmodel.Response{{Scripted: model.Scripted{
@@ -148,7 +147,7 @@ func TestWholeAnswers(t *testing.T) {
 		if err := json.Compact(&got, []byte(body)); err != nil || status != http.StatusOK {
 			t.Fatalf("%s: %d %s", path, status, body)
 		}
-		// The signature is the server's own business.
+		// The signature is opaque and differs.
 		if diff := cmp.Diff(strip(want), strip(got.String())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
@@ -164,7 +163,7 @@ func strip(body string) string {
 	return before + after
 }
 
-// Gemini's address says which model is asked, and how.
+// Gemini's address contains the model and the method.
 func TestGeminiAddress(t *testing.T) {
 	t.Parallel()
 	url := start(t, mockmodel.Config{Scripts: []mockmodel.Script{{Model: "^a/b$", Responses: []mockmodel.Response{
@@ -231,11 +230,11 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 	if _, err := mockmodel.Load(filepath.Join(dir, "none.yaml")); err == nil {
-		t.Error("a missing file gives no error")
+		t.Error("a missing file causes no error")
 	}
 	twice := mockmodel.Config{Conversations: []mockmodel.Conversation{{ID: "1"}, {ID: "1"}}}
 	if _, err := mockmodel.New(twice); err == nil {
-		t.Error("two conversations with one id give no error")
+		t.Error("two conversations with one id cause no error")
 	}
 }
 
@@ -245,7 +244,7 @@ const recorded = `
 {"id": "b", "messages": []}
 `
 
-// A recorded conversation comes back byte for byte through both adapters.
+// A recorded conversation is replayed byte for byte through both adapters.
 func TestConversations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -297,7 +296,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// Every answer of the recorded conversations comes back as it was.
+// Every answer of the recorded conversations is replayed unchanged.
 func TestRecordedTrajectories(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("TURNPIKE_REAL_DATA")

@@ -39,7 +39,7 @@ func TestPlayRaw(t *testing.T) {
 	}
 }
 
-// Recordings that are kept as JSON lines are framed as the providers do.
+// Recordings stored as JSON lines are framed as the providers do.
 func TestPlayLines(t *testing.T) {
 	t.Parallel()
 	ask := func(p model.Provider, r model.Request, history ...state.Message) (model.Response, error) {
@@ -69,7 +69,7 @@ func TestPlayLines(t *testing.T) {
 		}
 		r.Model = "other"
 		if resp, err = ask(test.provider, r); err != nil || len((state.Message{Parts: resp.Parts}).Calls()) != 2 || resp.Usage.OutputTokens == 0 {
-			t.Errorf("%s by place: %+v, %v", name, resp, err)
+			t.Errorf("%s by position: %+v, %v", name, resp, err)
 		}
 		history := []state.Message{}
 		for range 9 {
@@ -77,7 +77,7 @@ func TestPlayLines(t *testing.T) {
 		}
 		_, err = ask(test.provider, r, history...)
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Class != model.Exhausted {
-			t.Errorf("%s past the end: %v", name, err)
+			t.Errorf("%s after the end: %v", name, err)
 		}
 	}
 }
@@ -104,13 +104,13 @@ func TestPlayInScript(t *testing.T) {
 		t.Errorf("played %q", body)
 	}
 	if _, err := mockmodel.Load(filepath.Join(dir, "bad.yaml")); err == nil || !strings.Contains(err.Error(), "play replaces the whole answer") {
-		t.Errorf("play beside text: %v", err)
+		t.Errorf("play next to text: %v", err)
 	}
 	lost, err := mockmodel.Load(filepath.Join(dir, "lost.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := mockmodel.New(lost); err == nil || !strings.Contains(err.Error(), "scripts[0].responses[0]") {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }

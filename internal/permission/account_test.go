@@ -18,8 +18,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// JetStream answers a submission on any subject. An answer on the subject of an abort, of whatever
-// tenant, ends no run.
+// JetStream acknowledges a submission on any reply subject. An acknowledgement on the abort subject of any
+// tenant ends no run.
 func TestAnswersAreNoAborts(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -49,9 +49,9 @@ func TestAnswersAreNoAborts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := dead.NextMsgWithContext(ctx); err != nil {
-		t.Fatalf("the answer is no dead letter: %v", err)
+		t.Fatalf("the acknowledgement is not a dead letter: %v", err)
 	}
-	// The gateway has received the answer by now, and the run continues until it is cancelled.
+	// The gateway has received the acknowledgement by now, and the run continues until it is cancelled.
 	if got, err := c.Get(t.Context(), run.ID); err != nil || got.Status == "cancelled" {
 		t.Errorf("the run is %+v, %v before it is cancelled", got, err)
 	}
@@ -60,7 +60,7 @@ func TestAnswersAreNoAborts(t *testing.T) {
 	}
 }
 
-// Clients in an account of their own submit, abort and hear, and have no answer come anywhere else.
+// Clients in their own account can submit, abort and subscribe, and cannot direct replies to other subjects.
 func TestAccountOfClients(t *testing.T) {
 	t.Parallel()
 	account, err := permission.ForAccount(permission.Scope{Prefix: "turnpike", Tenant: "acme"}, "ACME", "TURNPIKE")
@@ -132,7 +132,7 @@ func TestAccountOfClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(m.Data), `"stream"`) {
-				t.Errorf("an answer came to %s: %s", m.Subject, m.Data)
+				t.Errorf("a reply arrived at %s: %s", m.Subject, m.Data)
 			}
 		}
 	}

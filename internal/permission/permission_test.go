@@ -33,7 +33,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// users are those of the tests, each with its role and its tenant.
+// users are the users of the tests, each with its role and its tenant.
 var users = map[string]struct {
 	role  permission.Role
 	scope permission.Scope
@@ -51,7 +51,7 @@ var users = map[string]struct {
 	"observer-default": {permission.Observer, permission.Scope{Tenant: "default"}},
 }
 
-// deployment is a NATS with users of all roles.
+// deployment is a NATS server with users of all roles.
 type deployment struct {
 	t   *testing.T
 	url string
@@ -91,7 +91,7 @@ func login(name string) natslogin.Login {
 	return l
 }
 
-// connect returns the connection of a user, and what the server refuses to it.
+// connect returns a user's connection, and the server's refusals for it.
 func (d deployment) connect(name string) (*nats.Conn, <-chan error) {
 	d.t.Helper()
 	refused := make(chan error, 1000)
@@ -107,8 +107,8 @@ func (d deployment) connect(name string) (*nats.Conn, <-chan error) {
 	return nc, refused
 }
 
-// runs starts a gateway and a worker with their own users, and returns a client of the gateway.
-// Nothing may be refused to them while the test lasts.
+// runs starts a gateway and a worker with their own users, and returns a client of the gateway. The test fails
+// if the server refuses them anything.
 func (d deployment) runs(store func(role string) deploy.Config) (c *api.Client, gatewayAt string) {
 	d.t.Helper()
 	open := func(role string) *deploy.Deployment {
@@ -173,9 +173,8 @@ tools: [{name: pick, kind: client, schema: {type: object}}]
 model: {provider: scripted, responses: [{tool_calls: [{name: pick, arguments: {}}]}]}
 `
 
-// A full run works with the generated users: a service submits over NATS and hears events and
-// the reply, a tool and a hook are asked, another run is aborted. With Redis and its users, and
-// with JetStream.
+// A full run works with the generated users: a service submits over NATS and receives events and the reply, a
+// tool and a hook are called, another run is aborted. This holds for Redis with its users, and for JetStream.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) func(string) deploy.Config{"jetstream": noRedis, "redis": withRedis} {
@@ -216,8 +215,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// converts has a run of a tenant whose tool and hook a service of that tenant serves, while one
-// of another tenant serves a tool of the same name. Nothing is refused to the service.
+// converts executes a run of a tenant whose tool and hook a service of that tenant serves, while one of another
+// tenant serves a tool of the same name. The server refuses the service nothing.
 func (d deployment) converts(c *api.Client, tenant, service string) {
 	d.t.Helper()
 	root := toolkit.Root("turnpike", tenant)
@@ -259,15 +258,15 @@ func (d deployment) converts(c *api.Client, tenant, service string) {
 		d.t.Errorf("the run of %s with a tool and a hook ended %+v", tenant, ended)
 	}
 	if first, second := <-asked, <-asked; first != "hook of "+tenant || second != tenant+" "+ended.ID || len(asked) > 0 {
-		d.t.Errorf("the run of %s asked %q and %q, and %d others", tenant, first, second, len(asked))
+		d.t.Errorf("the run of %s called %q and %q, and %d others", tenant, first, second, len(asked))
 	}
 
-	// Who looks is told of the tools of the tenant, and of no others.
+	// An observer finds the tools of the tenant, and no others.
 	for _, observer := range []string{"observer", "observer-" + tenant} {
 		nc, refused := d.connect(observer)
 		found, err := natstool.Discover(d.t.Context(), nc, "turnpike", tenant)
 		if err != nil || len(found) != 1 || found[0].Description != "of "+tenant {
-			d.t.Errorf("%s is told of %+v, %v", observer, found, err)
+			d.t.Errorf("%s finds %+v, %v", observer, found, err)
 		}
 		if len(refused) > 0 {
 			d.t.Errorf("%s: %v", observer, <-refused)
@@ -287,8 +286,8 @@ func (d deployment) converts(c *api.Client, tenant, service string) {
 	}
 }
 
-// submits submits over NATS as a service does, and returns the run that comes as the reply. If
-// abort, it aborts the run when it hears its first event.
+// submits submits over NATS as a service does, and returns the run in the reply. If abort is set, it aborts the
+// run at its first event.
 func (d deployment) submits(user, root, agent string, abort bool) (ended api.Run) {
 	d.t.Helper()
 	nc, refused := d.connect(user)
@@ -306,7 +305,7 @@ func (d deployment) submits(user, root, agent string, abort bool) (ended api.Run
 		d.t.Fatal(err)
 	}
 	event := &nats.Msg{}
-	for !strings.Contains(string(event.Data), "run.submitted") { // those of a run before it may come late
+	for !strings.Contains(string(event.Data), "run.submitted") { // those of an earlier run may be late
 		if event, err = events.NextMsgWithContext(d.t.Context()); err != nil {
 			d.t.Fatal(err)
 		}
@@ -357,7 +356,7 @@ func withRedis(t *testing.T) func(string) deploy.Config {
 	}
 }
 
-// What is not of a role is refused by the server.
+// The server refuses everything that is not part of a role.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -404,7 +403,7 @@ func TestRefused(t *testing.T) {
 		"observer-default": append([]string{"turnpike.t.acme.events.*", "turnpike.t.*.events.*", "turnpike.live.*", "turnpike.dead.*", "turnpike.reply.x", "_INBOX_all_observer.>"}, everything...),
 	}
 	if len(publish) != len(users) || len(hear) != len(users) {
-		t.Errorf("%d users publish and %d hear, of %d", len(publish), len(hear), len(users))
+		t.Errorf("%d users can publish and %d can subscribe, of %d", len(publish), len(hear), len(users))
 	}
 	for user, lists := range publish {
 		nc, refused := d.connect(user)
@@ -428,7 +427,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// expect waits for the refusal of what was just asked for.
+// expect waits for the refusal of the last request.
 func expect(t *testing.T, nc *nats.Conn, refused <-chan error, what string) {
 	t.Helper()
 	if err := nc.FlushTimeout(time.Minute); err != nil {
@@ -445,7 +444,7 @@ func expect(t *testing.T, nc *nats.Conn, refused <-chan error, what string) {
 	}
 }
 
-// A Redis user of a role does what its role does, on the keys of the deployment only.
+// A Redis user of a role can do what its role does, on the keys of the deployment only.
 func TestRedisRefused(t *testing.T) {
 	t.Parallel()
 	cfg := withRedis(t)
@@ -474,7 +473,7 @@ func TestRedisRefused(t *testing.T) {
 	}
 }
 
-// Scopes that make no sense are refused, and so is what would add lines to a configuration.
+// Invalid scopes are refused, and so are values that would add lines to a configuration.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

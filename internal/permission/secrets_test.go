@@ -18,7 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// The secrets of a deployment serve its servers, and those that are there stay.
+// The secrets of a deployment are accepted by its servers, and existing ones are kept.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "secrets")
@@ -61,7 +61,7 @@ func TestSecrets(t *testing.T) {
 	for name, text := range first {
 		for _, server := range []string{"nats/users.conf", "nats/users.json", "redis/users.acl"} {
 			if name != server && strings.Contains(first[server], strings.TrimSpace(text)) {
-				t.Errorf("%s has what is in %s", server, name)
+				t.Errorf("%s has the content of %s", server, name)
 			}
 		}
 	}
@@ -73,14 +73,14 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	if second["w2/bus.keys"] != first["w/bus.keys"] {
-		t.Error("a worker that came later has other keys")
+		t.Error("a worker that was added later has other keys")
 	}
 
 	// A call that names only a new user, under another scope, leaves the others unchanged.
 	secrets.Users, secrets.Scope.Also = []permission.User{{Name: "w3", Role: permission.Worker}}, []string{"elsewhere"}
 	third := made()
 	if third["w3/bus.keys"] != first["w/bus.keys"] {
-		t.Error("a worker that was named alone has other bus keys")
+		t.Error("a worker that was added alone has other bus keys")
 	}
 	for _, file := range []string{"nats/users.conf", "redis/users.acl"} {
 		for line := range strings.Lines(second[file]) {
@@ -91,7 +91,7 @@ func TestSecrets(t *testing.T) {
 	}
 	secrets.Users, secrets.Remove = nil, []string{"w3"}
 	if fourth := made(); fourth["nats/users.conf"] != second["nats/users.conf"] || fourth["redis/users.acl"] != second["redis/users.acl"] {
-		t.Error("removing a user changes the others")
+		t.Error("removing a user changed the others")
 	}
 	if err := secrets.Make(); err == nil || !strings.Contains(err.Error(), `"w3"`) {
 		t.Errorf("removing an unknown user: %v", err)
@@ -119,8 +119,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// What a user wrote in a transaction is there after Redis has been started anew: it reads its
-// log as the user that nobody can be.
+// A transaction of a user survives a Redis restart, although Redis replays its log as a user without a login.
 func TestRedisKeepsItsLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

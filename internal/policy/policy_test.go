@@ -40,7 +40,7 @@ func compiled(t *testing.T) *agent.Agent {
 	return a
 }
 
-// A definition that uses what its tenant may not is refused with each place and field.
+// A definition that uses something forbidden for its tenant is refused with each location and field.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	a := compiled(t)
@@ -75,7 +75,7 @@ func TestCheck(t *testing.T) {
 			lines = strings.Split(err.Error(), "\n")
 		}
 		if len(lines) != len(test.want) {
-			t.Errorf("%s: %d mistakes, want %d:\n%v", name, len(lines), len(test.want), err)
+			t.Errorf("%s: %d errors, want %d:\n%v", name, len(lines), len(test.want), err)
 			continue
 		}
 		for i, line := range lines {
@@ -163,8 +163,8 @@ func (d *documents) Document(context.Context, state.DocumentKind, string) (json.
 	return json.RawMessage(d.settings), nil
 }
 
-// A policy is read once in two seconds, and stays what it was for half a minute while the
-// store is away.
+// A policy is read once in two seconds, and the cached one is used for up to half a minute while the store is
+// unreachable.
 func TestReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestReader(t *testing.T) {
 		check("b.example:443", 3, true)
 		time.Sleep(time.Hour)
 		docs.settings = `{"hosts": ["c.example"]}`
-		docs.hold = make(chan struct{}) // a read that takes its time
+		docs.hold = make(chan struct{}) // a slow read
 		slow := make(chan error)
 		go func() {
 			_, err := r.Of(t.Context(), "acme")
@@ -194,7 +194,7 @@ func TestReader(t *testing.T) {
 		synctest.Wait()
 		held := docs.hold
 		docs.hold = nil
-		check("b.example:443", 5, false) // it does not use the settings of an hour ago meanwhile
+		check("b.example:443", 5, false) // it does not use an hour-old policy in the meantime
 		close(held)
 		if err := <-slow; err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestReader(t *testing.T) {
 		check("a.example:443", 6, false)
 		time.Sleep(30 * time.Second)
 		if _, err := r.Of(t.Context(), "acme"); err == nil {
-			t.Error("the store is away for too long, and nobody says so")
+			t.Error("the store is unreachable for too long, without an error")
 		}
 	})
 }

@@ -42,7 +42,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// Each subject that a pattern within another one matches also matches the other one, and then they overlap.
+// If a pattern is within another one, each subject that it matches also matches the other, and the two overlap.
 func FuzzSubjects(f *testing.F) {
 	f.Add("a.*.c", "a.>", uint64(1))
 	f.Add("*.b", "a.b", uint64(2))

@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each argument is said to stand where it was read first, and what nobody else has said is not
-// named.
+// Each argument is attributed to the place where it was read first; arguments without a source are not named.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	call := func(id, name string) state.Entry {
@@ -53,8 +52,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// However many arguments say the same, and however long their names are, little is named, and
-// always the same.
+// The list of sources is short and deterministic, however many arguments have the same text and however long
+// their names are.
 func TestSourcesAreBounded(t *testing.T) {
 	t.Parallel()
 	var fields []string

@@ -70,7 +70,7 @@ func (d *deployment) process() *restore.Watch {
 	return restore.NewWatch(d.store, d.bus, slog.New(slog.DiscardHandler))
 }
 
-// look has a process look some times.
+// look makes a process check a number of times.
 func (d *deployment) look(w *restore.Watch, times int) {
 	d.t.Helper()
 	for range times {
@@ -87,8 +87,8 @@ func (d *deployment) waits(w *restore.Watch, want bool) {
 	}
 }
 
-// A copy that lacks more than the tolerance waits, at each process, one that has just started
-// among them, and however long. A younger one continues.
+// If a restored copy lacks more than the tolerance, every process waits, including one that has just started,
+// for any length of time. A newer copy continues.
 func TestOlderCopy(t *testing.T) {
 	t.Parallel()
 	for lost, want := range map[int64]bool{1: false, restore.Tolerance: false, restore.Tolerance + 1: true, 15: true} {
@@ -102,12 +102,12 @@ func TestOlderCopy(t *testing.T) {
 			d.waits(w, want)
 		}
 		if behind := a.Status().Behind; want && behind != time.Duration(lost)*restore.Interval {
-			t.Errorf("it lacks %s, want %d intervals", behind, lost)
+			t.Errorf("the copy lacks %s, want %d intervals", behind, lost)
 		}
 	}
 }
 
-// One part of the store that is older holds the deployment.
+// One older part of the store stops the deployment.
 func TestOlderPart(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -133,8 +133,8 @@ func TestNewerCopy(t *testing.T) {
 	d.waits(w, false)
 }
 
-// What is no restore: a deployment that begins, one that was stopped, a bus that has lost its mark
-// or is older, a store or a bus that does not answer, and many processes that start at once.
+// These are not restores: a new deployment, one that was stopped, a bus that has lost its mark or is older, a
+// store or a bus that does not answer, and many processes that start at once.
 func TestNoRestore(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -147,7 +147,7 @@ func TestNoRestore(t *testing.T) {
 		before := d.store.marks
 		d.look(d.process(), 1)
 		if d.store.marks != before {
-			t.Fatalf("a process that starts has advanced the mark to %v", d.store.marks)
+			t.Fatalf("a starting process advanced the mark to %v", d.store.marks)
 		}
 	}
 	older := *d.bus
@@ -165,7 +165,7 @@ func TestNoRestore(t *testing.T) {
 		*silent = errors.New("no answer")
 		for range 10 {
 			if err := a.Look(t.Context()); err == nil {
-				t.Fatal("no error of a look without an answer")
+				t.Fatal("a check without an answer returned no error")
 			}
 		}
 		d.waits(a, false)
@@ -175,7 +175,7 @@ func TestNoRestore(t *testing.T) {
 	}
 }
 
-// A process that read the bus before the restore, and raises marks after it, does not hide it.
+// A process that read the bus before the restore, and raises marks after it, does not hide the restore.
 func TestPausedProcess(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -220,7 +220,7 @@ func TestAccept(t *testing.T) {
 	d.waits(a, false)
 }
 
-// An accept that failed between the bus and the store is repeated.
+// An accept that failed between the bus and the store can be repeated.
 func TestAcceptIsRepeated(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -241,7 +241,7 @@ func TestAcceptIsRepeated(t *testing.T) {
 	d.waits(w, false)
 }
 
-// The marks in Redis and in NATS are as a watch needs them.
+// The marks in Redis and in NATS behave as a watch requires.
 func TestRealServers(t *testing.T) {
 	t.Parallel()
 	store, err := redisstore.Open(t.Context(), redisstore.Config{URL: testbed.RedisProcess(t, "--save", "").URL})

@@ -23,7 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// ended stores a run with an idempotency key and ends it, as long ago as its id says.
+// ended stores an ended run with an idempotency key; its id contains the time of its end.
 func ended(ctx context.Context, store state.Store, id ulid.ULID) error {
 	at := state.At(ulid.Time(id.Time()))
 	run := state.State{
@@ -48,14 +48,14 @@ func ended(ctx context.Context, store state.Store, id ulid.ULID) error {
 	return err
 }
 
-// BenchmarkRetention measures how many runs a second one gateway deletes.
+// BenchmarkRetention measures how many runs per second one gateway deletes.
 func BenchmarkRetention(b *testing.B) {
 	for _, bench := range []struct {
 		name string
 		far  time.Duration // one way
 		jets bool
 		feed bool
-		load bool // half of what the store can do, at the same time
+		load bool // with concurrent submissions at half of the store's capacity
 	}{
 		{name: "redis"},
 		{name: "redis/load", load: true},
@@ -142,8 +142,7 @@ func fill(b *testing.B, store state.Store, to bus.Bus, feed bool) {
 	}
 }
 
-// halfLoad measures how many runs a second the store takes, and then has it take half of them
-// until stop.
+// halfLoad measures the number of runs per second that the store can take, and submits half as many until stop.
 func halfLoad(b *testing.B, store state.Store) (stop func()) {
 	b.Helper()
 	const writers, measured = 32, 2 * time.Second
@@ -183,7 +182,7 @@ func halfLoad(b *testing.B, store state.Store) (stop func()) {
 	}
 }
 
-// distant returns the URL of a server some time away.
+// distant returns the URL of a server with added latency.
 func distant(b *testing.B, url string, latency time.Duration) string {
 	b.Helper()
 	head, rest, _ := strings.Cut(url, "//")

@@ -34,7 +34,7 @@ func newDeployment(t *testing.T) *deployment {
 	return &deployment{t, memstore.New(memstore.Config{}), membus.New()}
 }
 
-// run stores a run that was made now, and ends it with end unless that is "".
+// run stores a run that is created now, and ends it with end unless that is "".
 func (d *deployment) run(name string, parent *state.Parent, end state.Reason) state.RunID {
 	d.t.Helper()
 	return d.runOf(state.DefaultTenant, name, parent, end)
@@ -96,7 +96,7 @@ func TestDeleteTree(t *testing.T) {
 
 	var live *state.NotEndedError
 	if n, err := c.Delete(t.Context(), "default", root); n != 0 || !errors.As(err, &live) || live.ID != grandchild {
-		t.Fatalf("Delete = %d, %v; want the run that has not ended", n, err)
+		t.Fatalf("Delete = %d, %v; want an error with the run that has not ended", n, err)
 	}
 	if _, err := c.Delete(t.Context(), "default", child); !errors.Is(err, retention.ErrChild) {
 		t.Errorf("Delete of a child run = %v", err)
@@ -112,7 +112,7 @@ func TestDeleteTree(t *testing.T) {
 	}
 	for _, id := range []state.RunID{root, child, grandchild} {
 		if d.has(id) {
-			t.Errorf("run %s is there", id)
+			t.Errorf("run %s exists", id)
 		}
 	}
 	if !d.has(other) {
@@ -123,8 +123,8 @@ func TestDeleteTree(t *testing.T) {
 	}
 }
 
-// Who watches hears of each run of a tree that is deleted, and the tenant's last deletion is
-// noted; of one that is refused nothing is.
+// Watchers are notified of each deleted run of a tree, and the tenant's last deletion is recorded. A refused
+// deletion has neither effect.
 func TestDeletionsAreTold(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -137,10 +137,10 @@ func TestDeletionsAreTold(t *testing.T) {
 	defer stop()
 	live := d.run("a", nil, "")
 	if _, err := c.Delete(t.Context(), "default", live); err == nil {
-		t.Error("a run in flight is deleted")
+		t.Error("a run in flight was deleted")
 	}
 	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.IsZero() || err != nil || len(told) > 0 {
-		t.Errorf("nothing was deleted: %v, %v, told %v", at, err, told)
+		t.Errorf("nothing was deleted: %v, %v, notified of %v", at, err, told)
 	}
 	began := time.Now().Add(-retention.NotedEvery)
 	root := d.run("a", nil, state.EndCompleted)
@@ -149,7 +149,7 @@ func TestDeletionsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told) != 2 || told[root] != "default" || told[child] != "default" {
-		t.Errorf("told of %v, want %s and %s", told, root, child)
+		t.Errorf("notified of %v, want %s and %s", told, root, child)
 	}
 	if at, err := retention.LastDeletion(t.Context(), d.store, "default"); !at.After(began) || err != nil {
 		t.Errorf("the last deletion was at %v, %v", at, err)
@@ -173,7 +173,7 @@ func (c *crash) PurgeRun(ctx context.Context, tenant string, id state.RunID, let
 	return c.Intake.PurgeRun(ctx, tenant, id, letters)
 }
 
-// A deletion that was interrupted anywhere goes on with the next.
+// A deletion that was interrupted at any point is continued by the next.
 func TestInterruptedDelete(t *testing.T) {
 	t.Parallel()
 	for at := range 3 {
@@ -186,22 +186,21 @@ func TestInterruptedDelete(t *testing.T) {
 			t.Fatal("nothing was interrupted")
 		}
 		if !d.has(root) {
-			t.Errorf("killed at %d, the root is gone before what is below it", at)
+			t.Errorf("killed at %d, the root was deleted before its descendants", at)
 		}
 		if _, err := retention.New(d.store, d.bus, retention.Config{}).Delete(t.Context(), "default", root); err != nil {
 			t.Error(err)
 		}
 		for _, id := range ids {
 			if d.has(id) {
-				t.Errorf("killed at %d, run %s stays for ever", at, id)
+				t.Errorf("killed at %d, run %s is never deleted", at, id)
 			}
 		}
 	}
 }
 
-// A deployment that keeps runs for a minute has those of the last minute, whatever passes
-// through it; an agent may keep its own for less than the deployment, and what is in flight
-// stays.
+// A deployment with a retention of a minute has the runs of the last minute, whatever its load. An agent may
+// have a shorter retention than the deployment, and runs in flight are kept.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -234,23 +233,23 @@ func TestKeep(t *testing.T) {
 			return n
 		}
 		if n := count(brief); n < 11 || n > 15 {
-			t.Errorf("%d runs of the agent that keeps a minute are there, one was made every five seconds", n)
+			t.Errorf("%d runs of the agent with a retention of a minute exist, one was created every five seconds", n)
 		}
 		if n := count(long); n != 120 {
-			t.Errorf("%d of 120 runs of the other agent are there", n)
+			t.Errorf("%d of 120 runs of the other agent exist", n)
 		}
 		if !d.has(going) || !d.has(failed) {
-			t.Error("a run in flight, or one of a kind that is kept for ever, is gone")
+			t.Error("a run in flight, or one of a kind that is kept forever, is gone")
 		}
 		time.Sleep(12 * time.Minute)
 		if n := count(long) + count(brief); n != 0 {
-			t.Errorf("%d runs are there after all periods", n)
+			t.Errorf("%d runs exist after all periods", n)
 		}
 	})
 }
 
-// The period of a run counts from its end: a run that took longer than its period is kept for
-// all of it after the end.
+// Retention counts from the end of a run: a run that took longer than its retention is kept for all of it after
+// the end.
 func TestPeriodCountsFromTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -300,7 +299,7 @@ func (l *lists) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	return l.Store.List(ctx, f)
 }
 
-// What is deleted together is looked for together: a page of runs, and each level below them.
+// Runs that are deleted together are listed together: a page of runs, and each level of their descendants.
 func TestListsOfAPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -332,7 +331,7 @@ func TestListsOfAPass(t *testing.T) {
 	})
 }
 
-// picky is a store and a bus that cannot delete some runs, each for another reason.
+// picky is a store and a bus that cannot delete some runs, each for a different reason.
 type picky struct {
 	state.Store
 	bus.Intake
@@ -341,7 +340,7 @@ type picky struct {
 	unbounded                    atomic.Int64 // lists that could have any number of bytes
 }
 
-var errPicky = errors.New("this one cannot be dealt with")
+var errPicky = errors.New("this run cannot be processed")
 
 func (p *picky) Load(ctx context.Context, id state.RunID) (state.State, error) {
 	if id == p.newer {
@@ -374,7 +373,7 @@ func (p *picky) PurgeRun(ctx context.Context, tenant string, id state.RunID, let
 	return p.Intake.PurgeRun(ctx, tenant, id, letters)
 }
 
-// A run that cannot be deleted, whatever the reason, keeps no other, and is named.
+// A run that cannot be deleted, for any reason, does not block others, and is named in the log.
 func TestFailedDeletionsKeepNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -404,7 +403,7 @@ func TestFailedDeletionsKeepNoOther(t *testing.T) {
 		for i, id := range ids {
 			bad := slices.Contains([]state.RunID{p.kept, p.below, p.poisoned}, id)
 			if d.has(id) != bad {
-				t.Errorf("run %d is there: %v", i, !bad)
+				t.Errorf("run %d exists: %v", i, !bad)
 			}
 			if bad && !strings.Contains(log.String(), string(id)) {
 				t.Errorf("the log does not name run %d: %s", i, log.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// failing cannot seal one run: its client has gone.
+// failing cannot seal one run: its client has disconnected.
 type failing struct {
 	state.Store
 
@@ -23,8 +23,8 @@ func (f *failing) Seal(ctx context.Context, id state.RunID, token string) ([]sta
 	return f.Store.Seal(ctx, id, token)
 }
 
-// A deletion that fails leaves the seals of another one that is deleting the same tree: no
-// message is taken by a run whose child is gone.
+// A deletion that fails keeps the seals of a concurrent deletion of the same tree: no run whose child is gone
+// accepts a message.
 func TestFailedDeletionLeavesSeals(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

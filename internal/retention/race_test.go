@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// between is a store and a bus with which something happens at a step of a deletion.
+// between is a store and a bus that call the test at a step of a deletion.
 type between struct {
 	state.Store
 	bus.Intake
@@ -57,8 +57,8 @@ func (d *deployment) say(id state.RunID) error {
 	return err
 }
 
-// A message comes at any step of the deletion of a tree, to any run of it: either the deletion
-// is refused and everything is there, or the message is refused and everything is gone.
+// If a message to any run of a tree arrives at any step of the tree's deletion, one of the two is refused:
+// either all runs exist, or all are gone.
 func TestMessageDuringADeletion(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"seal", "remove", "forget"} {
@@ -87,7 +87,7 @@ func TestMessageDuringADeletion(t *testing.T) {
 				}
 				for _, id := range left {
 					if err := d.say(id); err != nil && id != ids[to] {
-						t.Errorf("%s %d, message to %d: after the refused deletion a run takes no message: %v", step, at, to, err)
+						t.Errorf("%s %d, message to %d: after the refused deletion a run rejects a message: %v", step, at, to, err)
 					}
 				}
 			}
@@ -95,8 +95,8 @@ func TestMessageDuringADeletion(t *testing.T) {
 	}
 }
 
-// A run that was admitted to a tree and does not exist yet refuses its deletion, and when it was
-// not created a minute after the end of the tree, it never will be.
+// A run that was admitted to a tree but not created yet prevents the tree's deletion. If it has not been
+// created a minute after the end of the tree, it never will be.
 func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -130,12 +130,12 @@ func TestAdmittedRunRefusesTheDeletion(t *testing.T) {
 			_, err = d.store.Create(t.Context(), state.NewRun{State: s})
 		}
 		if !errors.Is(err, state.ErrDeleted) {
-			t.Errorf("the run below a deleted run is created: %v", err)
+			t.Errorf("the child of a deleted run was created: %v", err)
 		}
 	})
 }
 
-// The run below that no list has yet is found by what the root has admitted.
+// A child that no list has yet is found through the runs that the root has admitted.
 func TestUnlistedRunOfATree(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -160,8 +160,8 @@ type blind struct{ state.Store }
 
 func (blind) List(context.Context, state.Filter) (state.RunPage, error) { return state.RunPage{}, nil }
 
-// A gateway that dies anywhere in a deletion leaves it to another one, which completes it
-// without another request, or takes the seals back.
+// If a gateway dies anywhere in a deletion, another one completes it without a further request, or removes the
+// seals.
 func TestDeletionIsCompleted(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		for at := range 8 {
@@ -180,7 +180,7 @@ func TestDeletionIsCompleted(t *testing.T) {
 				}
 				_, err := retention.New(dead, d.bus, retention.Config{}).Delete(ctx, "default", root)
 				if err == nil && dead.dead() {
-					t.Fatalf("killed at %d, and the deletion is answered", at)
+					t.Fatalf("killed at %d, and the deletion returned", at)
 				}
 				ctx, cancel = context.WithCancel(t.Context())
 				done := make(chan struct{})
@@ -197,7 +197,7 @@ func TestDeletionIsCompleted(t *testing.T) {
 				}
 				for _, id := range left {
 					if err := d.say(id); err != nil {
-						t.Errorf("killed at %d, a run that is left takes no message: %v", at, err)
+						t.Errorf("killed at %d, a remaining run rejects a message: %v", at, err)
 					}
 				}
 				if open, err := d.store.Documents(t.Context(), state.DeletionDocument); err != nil || len(open) > 0 {
@@ -281,7 +281,7 @@ func (d *dying) DeleteDocument(ctx context.Context, kind state.DocumentKind, nam
 	return d.Store.DeleteDocument(ctx, kind, name)
 }
 
-// The backlog is what a pass has found and not deleted, and its age that of the oldest run.
+// The backlog is the number of runs that a pass found and did not delete, and its age that of the oldest one.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)

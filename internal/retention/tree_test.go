@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A deletion reads all pages of the runs below another.
+// A deletion reads all pages of the children of a run.
 func TestDeleteWideTree(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -34,8 +34,7 @@ func TestDeleteWideTree(t *testing.T) {
 	}
 }
 
-// What a worker publishes while its run is deleted goes too: events, and dead letters of a run
-// that has some.
+// Events and dead letters that a worker publishes while their run is deleted are deleted as well.
 func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -72,7 +71,7 @@ func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
 	}
 }
 
-// prevents is a store with which something happens before a creation is prevented.
+// prevents is a store that calls the test before a creation is prevented.
 type prevents struct {
 	state.Store
 
@@ -84,8 +83,8 @@ func (p prevents) PreventCreation(ctx context.Context, tenant string, id state.R
 	return p.Store.PreventCreation(ctx, tenant, id)
 }
 
-// A run that is created at the last moment, before the deletion prevents it, refuses the deletion
-// of its tree.
+// A run that is created at the last moment, before the deletion prevents it, makes the store refuse the
+// deletion of its tree.
 func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -108,7 +107,7 @@ func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 		}
 		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{}).Delete(t.Context(), "default", root)
 		if live, ok := errors.AsType[*state.NotEndedError](err); !ok || live.ID != child || !d.has(root) || !d.has(child) {
-			t.Errorf("Delete = %v; the root is there: %t, its child: %t", err, d.has(root), d.has(child))
+			t.Errorf("Delete = %v; the root exists: %t, its child: %t", err, d.has(root), d.has(child))
 		}
 		if err := d.say(root); err != nil {
 			t.Errorf("after the refused deletion: %v", err)
@@ -116,7 +115,7 @@ func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 	})
 }
 
-// A gateway leaves a deletion alone that another one has begun a moment ago.
+// A gateway does not interfere with a deletion that another one has just begun.
 func TestDeletionInProgressIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -144,8 +143,8 @@ func TestDeletionInProgressIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The note of a tenant's last deletion is there before anything goes, and a deletion that takes
-// long moves it: who reads at any moment knows that runs may be missing.
+// A tenant's last deletion is recorded before anything is deleted, and a long deletion updates the record: a
+// reader at any moment can tell that runs may be missing.
 func TestDeletionIsNotedBeforeAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -168,16 +167,16 @@ func TestDeletionIsNotedBeforeAndAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if before.IsZero() {
-			t.Error("a run is deleted, and no deletion is noted")
+			t.Error("a run was deleted without a recorded deletion")
 		}
 		if late := time.Since(noted()); late > retention.NotedEvery {
-			t.Errorf("the note is %v behind the last deletion", late)
+			t.Errorf("the record is %v behind the last deletion", late)
 		}
 	})
 }
 
-// Runs that ended as incomplete are kept as long as completed ones, and an agent whose definition
-// this build cannot read keeps no other agent's runs.
+// Incomplete runs are kept as long as completed ones, and an agent whose definition this build cannot read does
+// not keep other agents' runs.
 func TestRulesOfAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
@@ -195,17 +194,17 @@ func TestRulesOfAPass(t *testing.T) {
 		brief, other := d.run("brief", nil, state.EndMaxTurns), d.run("alien", nil, state.EndMaxTurns)
 		time.Sleep(15 * time.Minute)
 		if d.has(brief) || !d.has(other) {
-			t.Errorf("after a quarter of an hour the run that is kept for ten minutes is there: %t, the one that is kept for an hour: %t", d.has(brief), d.has(other))
+			t.Errorf("after a quarter of an hour the run with a retention of ten minutes exists: %t, the one with an hour: %t", d.has(brief), d.has(other))
 		}
 		time.Sleep(time.Hour)
 		if d.has(other) {
-			t.Error("the run that is kept for an hour is there after an hour and a quarter")
+			t.Error("the run with a retention of an hour exists after an hour and a quarter")
 		}
 	})
 }
 
-// A gateway that dies anywhere in a deletion leaves nothing on the bus once another one has
-// completed it: not what workers published behind the first purge of a run.
+// If a gateway dies anywhere in a deletion, another one completes it and leaves nothing on the bus, including
+// events that workers published after the first purge of a run.
 func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
 	for at := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -237,14 +236,14 @@ func TestCompletedDeletionLeavesNothingOnTheBus(t *testing.T) {
 			for _, id := range []state.RunID{root, child} {
 				last, err := d.bus.LastEvent(t.Context(), "default", id)
 				if err != nil || last != 0 || d.has(id) {
-					t.Errorf("killed at purge %d: run %s is there: %t, and the feed has events of it up to %d, %v", at+1, id, d.has(id), last, err)
+					t.Errorf("killed at purge %d: run %s exists: %t, and the feed has events of it up to %d, %v", at+1, id, d.has(id), last, err)
 				}
 			}
 		})
 	}
 }
 
-// halfway is a store in which the first deletion of a run breaks off behind its marker.
+// halfway is a store in which the first deletion of a run breaks off after its marker.
 type halfway struct {
 	state.Store
 
@@ -267,8 +266,8 @@ func (h *halfway) Delete(ctx context.Context, id state.RunID) error {
 	return err
 }
 
-// A gateway that dies while the store deletes a run may leave a part of the run behind its marker: the
-// gateway that completes the deletion has the store delete the run again.
+// A gateway that dies while the store deletes a run may leave part of the run behind its marker: the gateway
+// that completes the deletion calls the store again.
 func TestCompletedDeletionLeavesNothingInTheStore(t *testing.T) {
 	for _, below := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -287,11 +286,11 @@ func TestCompletedDeletionLeavesNothingInTheStore(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { retention.New(store, d.bus, retention.Config{}).Run(ctx); close(done) }()
-			time.Sleep(10 * time.Minute) // of the bubble
+			time.Sleep(10 * time.Minute) // the bubble's clock
 			cancel()
 			<-done
 			if d.has(root) || d.has(child) || store.deletions < 2 {
-				t.Errorf("level %d: the root is there: %t, the child: %t; the store was told %d times to delete the run", below, d.has(root), d.has(child), store.deletions)
+				t.Errorf("level %d: the root exists: %t, the child: %t; the store was called %d times to delete the run", below, d.has(root), d.has(child), store.deletions)
 			}
 		})
 	}
@@ -307,11 +306,11 @@ func TestSecondDeletionLeavesNothingInTheStore(t *testing.T) {
 		t.Fatal("the deletion did not fail")
 	}
 	if n, err := cleaner.Delete(t.Context(), "default", root); n != 0 || !errors.Is(err, state.ErrDeleted) || store.deletions != 2 {
-		t.Errorf("again: %d runs, %v after %d deletions in the store, want none, ErrDeleted, 2", n, err, store.deletions)
+		t.Errorf("second deletion: %d runs, %v after %d deletions in the store, want none, ErrDeleted, 2", n, err, store.deletions)
 	}
 }
 
-// child stores a run below another that has ended.
+// child stores a child of an ended run.
 func (d *deployment) child(parent, id state.RunID) {
 	d.t.Helper()
 	s := state.State{ID: id, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: parent, CallID: "c", Depth: 1}}

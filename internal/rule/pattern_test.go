@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/rule"
 )
 
-// TestPatternsCost: a few bytes of a regular expression stand for thousands of instructions,
-// which run for each byte of a text.
+// TestPatternsCost: a few bytes of a regular expression may stand for thousands of instructions, which run for
+// each byte of a text.
 func TestPatternsCost(t *testing.T) {
 	text := strings.Repeat("a", 100<<10)
 	args := cel.Variable("text", cel.StringType)
@@ -26,7 +26,7 @@ func TestPatternsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := holds(rule.NewEvaluation(map[string]any{"text": text})); err == nil || !strings.Contains(err.Error(), "cost") {
-			t.Errorf("%.40s gave %v, want that it costs too much", condition, err)
+			t.Errorf("%.40s gave %v, want an error that it costs too much", condition, err)
 		}
 	}
 	holds, err := rule.Compile(`text.matches("^a+$") && !text.matches("b{2,5}")`, args)
@@ -38,8 +38,8 @@ func TestPatternsCost(t *testing.T) {
 	}
 }
 
-// TestCallsCost: what CEL takes for one step of arguments whose types it does not know takes as
-// long as they are large.
+// TestCallsCost: an operation that CEL counts as one step, because it does not know the types of its arguments,
+// may take time in proportion to their size.
 func TestCallsCost(t *testing.T) {
 	list := make([]any, 1000)
 	for i := range list {
@@ -64,7 +64,7 @@ func TestCallsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := holds(rule.NewEvaluation(values)); err == nil || !strings.Contains(err.Error(), "cost") {
-			t.Errorf("%s gave %v, want that it costs too much", condition, err)
+			t.Errorf("%s gave %v, want an error that it costs too much", condition, err)
 		}
 	}
 	for _, condition := range []string{
@@ -100,8 +100,8 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// What a regular expression is said to be made of is positive and bounded, and what Go cannot
-// compile costs nothing.
+// The computed size of a regular expression is positive and bounded, and an expression that Go cannot compile
+// costs nothing.
 func FuzzPattern(f *testing.F) {
 	for _, p := range []string{"", "(a?){1000}x", "((a{30}){30}){30}", `\pL{900}`, "[^\\x00]{1000}", "(?i:ſ)*", "a**", "(", "a{1001}"} {
 		f.Add(p)

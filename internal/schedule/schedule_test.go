@@ -19,7 +19,7 @@ func at(t *testing.T, text string) time.Time {
 	return v
 }
 
-// What a schedule does where clocks change is in docs/how-to/schedules.md.
+// Schedules behave at clock changes as docs/how-to/schedules.md says.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -27,7 +27,7 @@ func TestNext(t *testing.T) {
 		want              []string
 	}{
 		"weekdays": {"0 9 * * MON-FRI", "", "2026-01-02T10:00:00Z", []string{"2026-01-05T09:00:00Z", "2026-01-06T09:00:00Z"}},
-		"in a zone": {"0 9 * * *", "America/New_York", "2026-03-07T00:00:00Z", []string{ // the change comes on the 8th
+		"in a zone": {"0 9 * * *", "America/New_York", "2026-03-07T00:00:00Z", []string{ // the change is on the 8th
 			"2026-03-07T14:00:00Z", "2026-03-08T13:00:00Z",
 		}},
 		"a time that is skipped": {"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", []string{ // 02:00 becomes 03:00
@@ -101,8 +101,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Instants come in order and never twice, a firing with jitter comes before the next instant, and the
-// latest instant that is due is one of them.
+// Instants are in order and unique, a firing with jitter comes before the next instant, and the latest due
+// instant is one of them.
 func TestProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,7 +113,7 @@ func TestProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Near the changes of 2026 in both halves of the world.
+		// The days are near the clock changes of 2026 in both hemispheres.
 		day := rapid.SampledFrom([]string{"2026-03-07", "2026-03-28", "2026-04-04", "2026-10-03", "2026-10-24", "2026-10-31"}).Draw(t, "day")
 		from, err := time.Parse("2006-01-02", day)
 		if err != nil {

@@ -32,11 +32,11 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	if got := secret.Redact("abc", "abc", ""); got != "abc" {
-		t.Errorf("Redact = %s: what is too short for a secret stays", got)
+		t.Errorf("Redact = %s: a value too short for a secret must stay", got)
 	}
 }
 
-// Whatever a secret is and wherever it stands, none of its forms stays.
+// No form of a secret remains, whatever the secret is and wherever it appears.
 func TestRedactAnywhere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -57,8 +57,8 @@ func TestRedactAnywhere(t *testing.T) {
 	})
 }
 
-// However a text comes in pieces, none of what is shown holds a part of a secret
-// that the whole of it would not show.
+// However a text is split into pieces, the output contains no part of a secret that redaction of the whole text
+// would remove.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	h := secret.New("s3cr&t-s3cr", "other")

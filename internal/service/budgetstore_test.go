@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// unasked is a store that nobody may call.
+// unasked is a store that must not be called.
 type unasked struct{ state.Store }
 
-// A request whose budget is used up does not reach the store, whichever method it calls, but for
-// those that no request calls, and those with a limit of their own.
+// A request whose budget is used up does not reach the store through any method, except those that requests do
+// not call and those with their own limit.
 func TestBudgetOfEachMethod(t *testing.T) {
 	t.Parallel()
 	others := []string{
@@ -31,7 +31,7 @@ func TestBudgetOfEachMethod(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			defer func() {
 				if recover() != nil {
-					t.Error("the store is asked without a bound: budgetStore lacks the method")
+					t.Error("the store is called without a bound: budgetStore lacks the method")
 				}
 			}()
 			args := []reflect.Value{reflect.ValueOf(ctx)}

@@ -26,13 +26,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// firings is a store with an agent, and the gateways that fire schedules. Its clock and theirs are those of
-// a synctest bubble.
+// firings is a store with an agent, and the gateways that fire schedules, on the clock of a synctest bubble.
 type firings struct {
 	*testing.T
 
 	store   state.Store
-	back    time.Duration // by which the store's clock is behind
+	back    time.Duration // how far the store's clock is behind
 	author  access.Caller
 	current *Service
 }
@@ -81,7 +80,7 @@ func (f *firings) get() api.Schedule {
 	return out
 }
 
-// keep runs gateways for a time.
+// keep runs gateways for a duration.
 func (f *firings) keep(d time.Duration, gateways ...*Service) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
@@ -89,13 +88,13 @@ func (f *firings) keep(d time.Duration, gateways ...*Service) {
 	for _, g := range gateways {
 		running.Go(func() { g.Schedules.Keep(ctx) })
 	}
-	time.Sleep(d) // of the bubble
+	time.Sleep(d) // the bubble's clock
 	synctest.Wait()
 	cancel()
 	running.Wait()
 }
 
-// runs returns the runs by the instant that started them, which must not be the same for two.
+// runs returns the runs by the instant that started them, and fails if two have the same.
 func (f *firings) runs() map[string]state.State {
 	f.Helper()
 	page, err := f.store.List(f.Context(), state.Filter{Limit: 1000})
@@ -106,7 +105,7 @@ func (f *firings) runs() map[string]state.State {
 	for _, st := range page.Runs {
 		at := st.Metadata["scheduled_at"]
 		if other, twice := out[at]; twice {
-			f.Fatalf("the runs %s and %s are both of %s", other.ID, st.ID, at)
+			f.Fatalf("the runs %s and %s both are of %s", other.ID, st.ID, at)
 		}
 		if st.Metadata["schedule"] != "s" {
 			f.Errorf("a run has the metadata %v", st.Metadata)
@@ -116,7 +115,7 @@ func (f *firings) runs() map[string]state.State {
 	return out
 }
 
-// want fails unless the runs are those of instants after the beginning of the bubble's time.
+// want fails unless the runs are those of the given minutes after the start of the bubble.
 func (f *firings) want(minutes ...int) map[string]state.State {
 	f.Helper()
 	var want []string
@@ -130,7 +129,7 @@ func (f *firings) want(minutes ...int) map[string]state.State {
 	return runs
 }
 
-// began is the time at which a bubble begins.
+// began is the time at which a bubble starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // end ends a run.
@@ -168,7 +167,7 @@ func TestScheduleFires(t *testing.T) {
 		if err != nil || log[0].By == nil || log[0].By.Principal != "schedule:s" || log[0].By.Via != "schedule" {
 			t.Errorf("it was submitted by %+v, %v", log[0].By, err)
 		}
-		// Other gateways fire it, too, and never twice.
+		// Other gateways also fire it, but never twice.
 		f.keep(10*time.Minute, f.current, f.gateway(f.store), f.gateway(f.store))
 		f.want(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 	})
@@ -211,19 +210,19 @@ func TestFiringNamesRequesters(t *testing.T) {
 	})
 }
 
-// deadStore is the store as a gateway sees it that dies at its n-th call: that call has its effect or not,
-// and later ones have none.
+// deadStore is a store as seen by a gateway that dies at its n-th call: that call takes effect or not, later
+// ones do not.
 type deadStore struct {
 	state.Store
 
 	mu     sync.Mutex
 	left   int  // calls until it dies
-	effect bool // of that call
+	effect bool // whether that call takes effect
 }
 
 var errDead = errors.New("the gateway is dead")
 
-// die counts a call, and reports whether it has its effect and whether the gateway dies.
+// die counts a call, and reports whether it takes effect and whether the gateway dies.
 func (s *deadStore) die() (effect, dies bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +268,7 @@ func (s *deadStore) Abort(ctx context.Context, id state.RunID, a state.Abort, de
 	return dying(s, func() (state.Wake, error) { return s.Store.Abort(ctx, id, a, delay) })
 }
 
-// Every instant starts one run, at whichever call the gateway that fires it dies.
+// Every instant starts one run, whichever store call is the last of the gateway that fires it.
 func TestScheduleSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	for _, overlap := range []string{api.OverlapAllow, api.OverlapSkip, api.OverlapQueueOne, api.OverlapCancel} {
@@ -285,8 +284,8 @@ func TestScheduleSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// crash has a gateway die at its n-th call while it fires the second instant of a schedule, and another one
-// take over. It reports whether the gateway has lived.
+// crash makes a gateway die at its n-th call while it fires the second instant of a schedule, and another one
+// take over. It reports whether the gateway survived.
 func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
 	t.Helper()
 	f := newFirings(t)
@@ -331,8 +330,8 @@ func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
 	return err == nil
 }
 
-// A change holds or does not, at whichever call the gateway that makes it dies: the schedule fires as it
-// says.
+// A schedule change takes effect completely or not at all, whichever store call is the last of its gateway: the
+// schedule fires as its settings say.
 func TestScheduleChangeSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	yearly := api.ScheduleSettings{Cron: "@yearly", Overlap: api.OverlapAllow, Run: api.SubmitRequest{Agent: "a", Input: api.Text("go")}}
@@ -376,7 +375,7 @@ func TestScheduleChangeSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// A firing that was refused does not make the schedule forget the run of the one before.
+// A refused firing does not make the schedule lose track of its previous run.
 func TestScheduleRemembersItsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -402,8 +401,7 @@ func TestScheduleRemembersItsRun(t *testing.T) {
 	})
 }
 
-// A firing that was decided takes place although the gateways were away until the next instant, which fires,
-// too.
+// A firing that was decided happens although the gateways are down until the next instant, which fires as well.
 func TestScheduleAfterOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -421,7 +419,7 @@ func TestScheduleAfterOutage(t *testing.T) {
 	})
 }
 
-// What a schedule does while the run before has not ended.
+// The overlap setting decides what a schedule does while its previous run has not ended.
 func TestScheduleOverlap(t *testing.T) {
 	t.Parallel()
 	t.Run("skip", func(t *testing.T) {
@@ -479,8 +477,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 	}
 }
 
-// A change holds from the moment at which it is made: what came before does not fire, and neither does what
-// the schedule was before.
+// A change applies from the moment it is made: neither earlier instants nor the old schedule fire.
 func TestScheduleChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -530,7 +527,7 @@ func TestScheduleWithClockStep(t *testing.T) {
 	})
 }
 
-// Schedules of a tenant end with it, a suspended tenant starts no runs, and a refusal is shown.
+// A tenant's schedules end with it, a suspended tenant starts no runs, and a refusal is shown.
 func TestScheduleOfTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

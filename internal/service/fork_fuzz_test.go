@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Whatever is asked of a fork, it is refused in few words, or its history is one that a model
-// takes: what was not named is as it was, and what a person put in says so.
+// A fork request is refused with a short error, or yields a history that a model accepts: unnamed parts are
+// unchanged, and parts that a person wrote are marked.
 func FuzzFork(f *testing.F) {
 	for _, seed := range []string{
 		`{"turn":1,"input":"And then?"}`,
@@ -63,11 +63,11 @@ func FuzzFork(f *testing.F) {
 				continue
 			}
 			if now.ID != was.ID || now.Role != was.Role || now.Turn != was.Turn {
-				t.Fatalf("message %d is another one: %+v", i, now)
+				t.Fatalf("message %d differs: %+v", i, now)
 			}
 			for _, p := range now.Parts {
 				if now.Role == state.RoleTool && p.Origin != state.OriginPerson {
-					t.Fatalf("message %d does not say that a person wrote it: %+v", i, p)
+					t.Fatalf("message %d is not marked as written by a person: %+v", i, p)
 				}
 			}
 		}

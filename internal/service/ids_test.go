@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Ids sort by when they were made, also within a millisecond and beside batches.
+// Ids sort by creation time, also within a millisecond and next to batches.
 func TestIDsSort(t *testing.T) {
 	t.Parallel()
 	i := ids{random: rand.Reader}

@@ -11,9 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Whatever is accepted as input reads back from its transcript as it was, with the
-// instructions once. What a provider alone reads is the same JSON, not the same bytes:
-// the transcript has no white space.
+// Accepted input reads back unchanged from its transcript, with the instructions once. Provider-specific data
+// is the same JSON but not the same bytes: the transcript has no white space.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte(`"hello"`))
 	f.Add([]byte(`[{"role":"user","content":"a"},{"role":"assistant","parts":[{"type":"thinking","text":"t","opaque":{"a":1},"opaque_by":"p"},{"type":"tool_call","id":"c","name":"t","arguments":{"x":[1]}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"r","is_error":true}]}]`))
@@ -30,7 +29,7 @@ func FuzzInput(f *testing.F) {
 		}
 		var transcript bytes.Buffer
 		to := json.NewEncoder(&transcript)
-		to.SetEscapeHTML(false) // as the gateway answers
+		to.SetEscapeHTML(false) // like the gateway's responses
 		if err := to.Encode(api.MessagesOf(messages)); err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// slowAgents answers a read when it is told to, with what was stored when it began.
+// slowAgents answers a read when released, with the value at the start of the read.
 type slowAgents struct {
 	state.Agents
 
@@ -32,7 +32,7 @@ func (a *slowAgents) Agent(ctx context.Context, _, name string, _ int) (state.Ag
 	}
 }
 
-// Submissions share reads, and each sees what was defined before it came.
+// Concurrent submissions share reads, and each sees the agents defined before it arrived.
 func TestLatestIsShared(t *testing.T) {
 	t.Parallel()
 	a := &slowAgents{version: 1, begun: make(chan struct{}, 10), answer: make(chan struct{})}
@@ -42,7 +42,7 @@ func TestLatestIsShared(t *testing.T) {
 	a.mu.Lock()
 	a.version = 2
 	a.mu.Unlock()
-	// These come while the first is in flight.
+	// These arrive while the first is in flight.
 	var after []*agentRead
 	for range 5 {
 		after = append(after, l.join(t.Context(), agentKey{name: "a"}))
@@ -60,11 +60,11 @@ func TestLatestIsShared(t *testing.T) {
 	if first.got.Version != 1 {
 		t.Errorf("the first got version %d, want 1", first.got.Version)
 	}
-	// Nobody is left: the next begins anew, and who gives up does not wait.
+	// All have left: the next read starts afresh, and a caller that cancels does not wait.
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	if _, err := l.get(left, agentKey{name: "a"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("get = %v, want that it was left", err)
+		t.Errorf("get = %v, want context cancelled", err)
 	}
 	<-a.begun
 	a.answer <- struct{}{}

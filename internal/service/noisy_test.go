@@ -15,8 +15,8 @@ func note(c *noisy, tenant string, times int, each ...bool) {
 	}
 }
 
-// A few runs among many that the store calls noisy are an accident of their shards; when
-// they are many, the tenant is noisy, until they are gone. Other tenants are not.
+// A few runs that the store reports as noisy may be an accident of their shards. A tenant is noisy while many
+// are reported; other tenants are not affected.
 func TestNoisyTenants(t *testing.T) {
 	t.Parallel()
 	var c noisy
@@ -38,7 +38,7 @@ func TestNoisyTenants(t *testing.T) {
 	c.note(state.Created{State: state.State{Status: state.Waiting, Tenant: "a"}})
 	note(&c, "a", noisyFull, false)
 	if c.full("a") || len(c.levels) != 0 {
-		t.Errorf("what is gone still counts: %v", c.levels)
+		t.Errorf("an expired report still counts: %v", c.levels)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// mailbox is what an outbox has sent, by number. It takes what take allows.
+// mailbox records what an outbox has sent, by number. It accepts what take allows.
 type mailbox struct {
 	mu   sync.Mutex
 	take func(n int) bool
@@ -34,7 +34,7 @@ func (m *mailbox) letter(n int) func(context.Context) error {
 	}
 }
 
-// sent returns the numbers of the messages that were sent, sorted.
+// sent returns the numbers of the sent messages, sorted.
 func (m *mailbox) sent() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,8 +63,8 @@ func figure(t *testing.T, c prometheus.Collector) float64 {
 func none(int) bool { return false }
 func all(int) bool  { return true }
 
-// An outbox has capacity for so many messages. It keeps the oldest, says once what it drops, and
-// counts all.
+// An outbox has a fixed capacity. It keeps the oldest messages, logs once that it drops others, and counts all
+// of those.
 func TestOutboxIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,14 +86,14 @@ func TestOutboxIsBounded(t *testing.T) {
 		}
 		for _, line := range []string{"NATS accepts no messages", "the queue of messages for NATS is full", "NATS accepts messages again"} {
 			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("the log says %d times %q:\n%s", n, line, &log)
+				t.Errorf("the log has %d times %q:\n%s", n, line, &log)
 			}
 		}
 	})
 }
 
-// Messages that the bus refuses, however many of them come first, do not keep others from it. The
-// outbox leaves them to the sweeper.
+// Messages that the bus rejects, however many come first, do not block others. The outbox leaves them to the
+// sweeper.
 func TestOutboxPassesRefusedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 		}
 		m.allow(func(n int) bool { return n >= 50 })
 		time.Sleep(time.Minute)
-		for n := range 10 { // the bus is not away: it takes these
+		for n := range 10 { // the bus is reachable: it accepts these
 			o.post(m.letter(letters + n))
 			time.Sleep(time.Minute)
 		}
@@ -118,7 +118,7 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 	})
 }
 
-// An outbox that is closed while the bus is away ends after a moment.
+// An outbox that is closed while the bus is unreachable ends after a moment.
 func TestOutboxCloses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

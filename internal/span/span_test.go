@@ -15,7 +15,7 @@ import (
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// What comes from outside is kept if it is a trace context, and only that of it.
+// An external trace context is kept if it is valid, and nothing else of the header.
 func TestClean(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -37,7 +37,7 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		out := span.Clean(in)
 		if out != "" && len(out) != len(parent) || span.Clean(out) != out {
-			t.Errorf("Clean(%q) = %q, and of that %q", in, out, span.Clean(out))
+			t.Errorf("Clean(%q) = %q, and again %q", in, out, span.Clean(out))
 		}
 	})
 }
@@ -47,17 +47,17 @@ func TestLinks(t *testing.T) {
 	ctx := span.Under(t.Context(), parent)
 	other := strings.Replace(parent, "b7ad", "aaaa", 1)
 	if n := len(span.Links(ctx, parent)) + len(span.Links(ctx, "")) + len(span.Links(ctx, "x")); n != 0 {
-		t.Errorf("%d links to what is no other span", n)
+		t.Errorf("%d links to something that is not another span", n)
 	}
 	if links := span.Links(ctx, other); len(links) != 1 || links[0].SpanContext.SpanID().String()[:4] != "aaaa" {
 		t.Errorf("Links = %v", links)
 	}
-	// A span of a caller does not leak into what has another parent, or none.
+	// The caller's span does not leak into spans with another parent, or none.
 	if got := span.Parent(span.Under(ctx, "")); got != "" {
 		t.Errorf("Under nothing = %q", got)
 	}
 	if got := span.Parent(context.Background()); got != "" {
-		t.Errorf("Parent of nothing = %q", got)
+		t.Errorf("Parent without a span = %q", got)
 	}
 }
 
@@ -65,7 +65,7 @@ func said(role state.Role, text string) state.Message {
 	return state.Message{Role: role, Parts: []state.Part{{Type: state.PartText, Text: text}}}
 }
 
-// The shapes are those of the conventions.
+// Content attributes have the form of the semantic conventions.
 func TestContent(t *testing.T) {
 	t.Parallel()
 	system, input := span.Input([]state.Message{
@@ -101,8 +101,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// However long a conversation is, an attribute is bounded, whole JSON, and has its
-// end.
+// However long a conversation is, its attribute is bounded, valid JSON, and includes the end.
 func TestContentIsBounded(t *testing.T) {
 	t.Parallel()
 	var messages []state.Message

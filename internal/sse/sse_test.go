@@ -54,7 +54,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A line without end must not take all memory.
+// A line without an end must not use up memory.
 func TestReaderBoundsLines(t *testing.T) {
 	t.Parallel()
 	endless := io.MultiReader(strings.NewReader("data: "), iotest.DataErrReader(io.LimitReader(zeros{}, sse.MaxLine+10)))
@@ -76,7 +76,7 @@ func TestCommentsAreSkipped(t *testing.T) {
 	}
 }
 
-// What is written reads back, and no content breaks out of its frame.
+// Written events read back unchanged, and no content breaks out of its frame.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("1", "run.finished", []byte(`{"seq":1}`))
 	f.Add("a\nb", "x\r\n\r\ndata: y", []byte("l1\nl2\r\n\n"))

@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Callers read why NATS refuses a consumer only in texts that have no names of the account.
+// A refusal by NATS reaches callers only as texts without names of the account.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]*jetstream.APIError{

@@ -59,7 +59,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// clean removes what the environment of the test itself says.
+// clean removes the test environment's own settings.
 func clean(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
@@ -104,7 +104,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Spans in JSON, for collectors that read nothing else.
+// Spans can be exported in JSON, for collectors that accept nothing else.
 func TestExportInJSON(t *testing.T) {
 	clean(t)
 	got := make(chan string, 1)
@@ -128,7 +128,7 @@ func TestExportInJSON(t *testing.T) {
 	}
 }
 
-// Metrics go to the registry always, and to a collector where one is named and wanted.
+// Metrics always go to the registry, and to a collector if one is configured and enabled.
 func TestMeters(t *testing.T) {
 	for name, test := range map[string]struct {
 		env  func(c *testbed.Collector) map[string]string
@@ -184,10 +184,10 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// A collector that does not answer costs the process the bound, and no more.
+// An unresponsive collector delays the process's end by no more than the bound.
 func TestCloseIsBounded(t *testing.T) {
 	clean(t)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func call(id, args string) state.Part {
 	return state.Part{Type: state.PartToolCall, ID: id, Name: "t", Arguments: args}
 }
 
-// What is exported is what the provider's API takes, to the letter.
+// An exported transcript is exactly what the provider's API accepts.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	dead := say(state.RoleAssistant, text("half"))
@@ -72,8 +72,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Images of results stay in them where the format has a place, and follow all
-// results where it has none.
+// Images of results stay in them if the format allows it, and otherwise follow all results.
 func TestExportImages(t *testing.T) {
 	t.Parallel()
 	call := func(id string) state.Part {
@@ -120,7 +119,7 @@ func decode(t *testing.T, text string) any {
 	return v
 }
 
-// What people really send: texts in parts, refusals, developers, results as blocks.
+// Import accepts real-world variants: texts in parts, refusals, developer messages, results as blocks.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -188,7 +187,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// What both formats can say survives both ways.
+// Everything that both formats can express survives export and import.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -243,12 +242,12 @@ func FuzzImport(f *testing.F) {
 			return
 		}
 		if _, err := transcript.Export(d.Format, history); err != nil {
-			t.Errorf("what was imported cannot be exported: %v", err)
+			t.Errorf("an imported transcript cannot be exported: %v", err)
 		}
 	})
 }
 
-// A file whose content is elsewhere leaves a line of text.
+// A file whose content is elsewhere is exported as a line of text.
 func TestExportFiles(t *testing.T) {
 	t.Parallel()
 	result := state.ToolResult("c1", "found", false)

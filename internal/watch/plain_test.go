@@ -40,7 +40,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// JSON on a terminal is the same JSON, and no command.
+// JSON on a terminal is the same JSON, without control sequences.
 func TestEscapedJSON(t *testing.T) {
 	in := "{\n\t\"text\": \"\u009b31m \u009d0;title\u009c \x7f \u202eevil \u2066x \u061c \u200b \U000e0041 \u00e9 \\u001b[1m\"\n}\n"
 	want := "{\n\t\"text\": \"" + `\u009b31m \u009d0;title\u009c \u007f \u202eevil \u2066x \u061c \u200b \udb40\udc41` + " \u00e9 \\u001b[1m\"\n}\n"

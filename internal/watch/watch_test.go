@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Whoever follows a run sees what its tools are at, and how far.
+// A user who follows a run sees the current calls and their progress.
 func TestPrinterShowsTools(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -34,7 +34,7 @@ func TestPrinterShowsTools(t *testing.T) {
 	}
 }
 
-// The output of a run is printed once, in full; an answer that is not the output, shortly.
+// The output of a run is printed once, in full; other answers are shortened.
 func TestPrinterShowsTheOutputOnce(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", 40) + "end"
@@ -74,7 +74,7 @@ func TestPrinterShowsTheOutputOnce(t *testing.T) {
 	}
 }
 
-// An error ends with what to do about it, so none of it is left out.
+// An error is printed in full, because it ends with the remedy.
 func TestPrinterShowsErrorsWhole(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", 40) + "and start it."
@@ -90,7 +90,7 @@ func TestPrinterShowsErrorsWhole(t *testing.T) {
 	}
 }
 
-// Colours are ours alone: what a tool wrote commands no terminal.
+// Only Turnpike's own color sequences reach the terminal: text from a tool cannot control it.
 func TestPrinterColours(t *testing.T) {
 	t.Parallel()
 	const data = `{"seq":2,"type":"tool.finished","turn":1,"name":"t","is_error":true,"message":{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"\u001b[2Jno"}]}}`
@@ -108,7 +108,7 @@ func TestPrinterColours(t *testing.T) {
 	}
 }
 
-// What a run waits for is said with its cause and its end, a reflection with its confidence.
+// A wait is printed with its cause and its end, a reflection with its confidence.
 func TestPrinterShowsCauses(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -19,17 +19,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// striker aborts a run when it has been heard of often enough: at the start of a
-// model or a tool call, or at an event of the run.
+// striker aborts a run after a chosen number of its actions: the start of a model or tool call, or an event of
+// the run.
 type striker struct {
 	s  *deployment
 	mu sync.Mutex
 
-	at      map[state.RunID]int      // heard this often, the run is aborted
+	at      map[state.RunID]int      // the number of actions after which the run is aborted
 	started map[state.RunID][]string // what a worker started after it had seen the abort
 }
 
-// eye is what the striker knows of one worker.
+// eye records what the striker observes of one worker.
 type eye struct {
 	*striker
 
@@ -45,7 +45,7 @@ func (k *striker) heard(run state.RunID) {
 	}
 	k.mu.Unlock()
 	if ok && n == 1 {
-		// What a gateway does. The run may have ended.
+		// This is what a gateway does. The run may have ended.
 		if wake, err := k.s.store.Abort(context.Background(), run, state.Abort{Reason: "enough"}, k.s.delay()); err == nil {
 			if wake.Publish {
 				_ = k.s.bus.PublishTurn(context.Background(), bus.Turn{Run: run, Version: wake.Version, Priority: state.High}, fmt.Sprintf("%s:%d:abort", run, wake.Version))
@@ -55,7 +55,7 @@ func (k *striker) heard(run state.RunID) {
 	}
 }
 
-// start notes what begins; with a context that has ended already it is no start.
+// start records the start of an action, unless ctx has already ended.
 func (e *eye) start(ctx context.Context, run state.RunID, what string) {
 	e.mu.Lock()
 	if e.seen[run] && ctx.Err() == nil {
@@ -65,8 +65,8 @@ func (e *eye) start(ctx context.Context, run state.RunID, what string) {
 	e.heard(run)
 }
 
-// Generate makes the eye a model between its worker and the scripted one. It
-// refuses histories that a provider would refuse (A4).
+// Generate puts the eye between the worker and the scripted model. It refuses histories that a provider would
+// refuse (A4).
 func (e *eye) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	e.start(ctx, r.Run, "model")
 	for i := 0; i < len(r.Messages); i++ {
@@ -81,7 +81,7 @@ func (e *eye) Generate(ctx context.Context, r model.Request, onDelta func(model.
 	return e.s.model.Generate(ctx, r, onDelta)
 }
 
-// Aborts notes what the worker has seen once it has.
+// Aborts records each abort after the worker has handled it.
 func (e *eye) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	return e.Bus.Aborts(ctx, func(a bus.Abort) {
 		fn(a)
@@ -91,13 +91,13 @@ func (e *eye) Aborts(ctx context.Context, fn func(bus.Abort)) (func(), error) {
 	})
 }
 
-// PublishLive strikes at events of an attempt.
+// PublishLive strikes at live events of an attempt.
 func (e *eye) PublishLive(run state.RunID, data []byte) {
 	e.Bus.PublishLive(run, data)
 	e.heard(run)
 }
 
-// NotifyAppended strikes at what the store has got.
+// NotifyAppended strikes at entries that the store has written.
 func (e *eye) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	e.Bus.NotifyAppended(tenant, run, from, to)
 	for range to - from {
@@ -105,7 +105,7 @@ func (e *eye) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	}
 }
 
-// Watchers has the worker send all live events.
+// Watchers makes the worker send all live events.
 func (e *eye) Watchers(context.Context) (bus.Watchers, error) { return everything{}, nil }
 
 type everything struct{}
@@ -113,9 +113,8 @@ type everything struct{}
 func (everything) Watched(state.RunID) bool { return true }
 func (everything) Stop()                    {}
 
-// I5, I7, A4, A5: runs that are aborted at any moment end, with every call answered,
-// nothing starts after their worker has seen the abort, and what is left of them is
-// a history that a model accepts.
+// Runs that are aborted at arbitrary moments end with every call answered. Nothing starts after the worker has
+// seen the abort, and a model accepts the remaining history (I5, I7, A4, A5).
 func TestAbortAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	runs := 1000
@@ -156,7 +155,7 @@ func TestAbortAtAnyMoment(t *testing.T) {
 	for i := range ids {
 		id := s.createFor(def, state.Limits{})
 		k.mu.Lock()
-		k.at[id] = 1 + rng.IntN(36) // a few more than there are before the question
+		k.at[id] = 1 + rng.IntN(36) // slightly more than the number of actions before the question
 		k.mu.Unlock()
 		ids[i] = s.start(id)
 	}
@@ -179,13 +178,13 @@ func TestAbortAtAnyMoment(t *testing.T) {
 		delete(k.at, id)
 		k.mu.Unlock()
 		if st.Status != state.Cancelled {
-			t.Errorf("seed %d: run %s ended %s (%s)", seed, id, st.Status, st.Transition.Reason)
+			t.Errorf("seed %d: run %s is %s (%s), want cancelled", seed, id, st.Status, st.Transition.Reason)
 		}
 	}
 	if len(reasons) < 3 {
-		t.Errorf("seed %d: the aborts struck at few places: %v", seed, reasons)
+		t.Errorf("seed %d: the aborts struck at too few kinds of action: %v", seed, reasons)
 	}
-	// Some of them go on: the strict model takes their histories.
+	// Some of the runs continue: the strict model accepts their histories.
 	for i, id := range ids[:runs/20] {
 		said := state.UserText("go on")
 		s.signal(id, state.Signal{ID: fmt.Sprintf("go on %d", i), Message: &said})
@@ -196,7 +195,7 @@ func TestAbortAtAnyMoment(t *testing.T) {
 	t.Logf("aborted at: %v", reasons)
 }
 
-// wantPaired checks I5.
+// wantPaired fails unless each call is followed by its result (I5).
 func wantPaired(t *testing.T, s *deployment, id state.RunID) {
 	t.Helper()
 	view := s.view(id)
@@ -204,14 +203,14 @@ func wantPaired(t *testing.T, s *deployment, id state.RunID) {
 		calls := view[i].Calls()
 		for j, c := range calls {
 			if at := i + 1 + j; at >= len(view) || view[at].Role != state.RoleTool || view[at].Parts[0].CallID != c.ID {
-				t.Errorf("run %s: call %s has no result in its place (I5)", id, c.ID)
+				t.Errorf("run %s: call %s has no result after it (I5)", id, c.ID)
 			}
 		}
 		i += len(calls)
 	}
 }
 
-// I7, A5: an abort reaches a tool and a model call in flight.
+// An abort ends a tool call and a model call in flight (I7, A5).
 func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -241,7 +240,7 @@ func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	s.await(id, "an end after the continuation", func(st state.State) bool { return st.Version >= 4 && st.Status.Terminal() })
 }
 
-// reporting is a model that says when it is asked.
+// reporting is a model that reports each call.
 type reporting struct {
 	model.Provider
 
@@ -253,8 +252,8 @@ func (p reporting) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return p.Provider.Generate(ctx, r, onDelta)
 }
 
-// A worker that holds more turns than it has goroutines for steps ends all of them when all
-// are aborted at once: no step asks for another one.
+// A worker with more turns than step goroutines ends all of them when all are aborted at once: no step waits
+// for another.
 func TestManyAbortsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -266,9 +265,9 @@ func TestManyAbortsAtOnce(t *testing.T) {
 		for range 1000 {
 			runs = append(runs, s.start(queued(t, s.store, v)))
 		}
-		time.Sleep(10 * time.Second) // the bubble's
+		time.Sleep(10 * time.Second) // the bubble's clock
 		for _, id := range runs {
-			// The flag alone: the renewals of the leases find it, together.
+			// Only the flag is set: the lease renewals find it, in one batch.
 			if _, err := s.store.Abort(t.Context(), id, state.Abort{Reason: "enough"}, time.Hour); err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lingering is a store whose worker takes long to note that it has finalized a run
-// that was aborted.
+// lingering is a store that delays the worker while it records that it has finalized an aborted run.
 type lingering struct {
 	state.Store
 
@@ -30,8 +29,8 @@ func (l lingering) MarkFinalized(ctx context.Context, id state.RunID, seq int64)
 	return l.Store.MarkFinalized(ctx, id, seq)
 }
 
-// I7: an abort ends the turn that it struck. A run that is continued at once is not
-// struck again because the worker of that turn still tidies up.
+// An abort ends only the turn it struck. A run that is continued at once is not aborted again while the worker
+// of the old turn still cleans up (I7).
 func TestAbortIsNotClaimedEagerly(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -48,12 +47,12 @@ func TestAbortIsNotClaimedEagerly(t *testing.T) {
 	st := s.await(id, "an end", func(st state.State) bool { return st.Version > 2 && st.Status.Terminal() })
 	close(store.release)
 	if st.Transition.Reason != state.EndCompleted {
-		t.Errorf("the run that was continued ended %s", st.Transition.Reason)
+		t.Errorf("the continued run ended %s, want completed", st.Transition.Reason)
 	}
 }
 
-// I7: an abort that is heard late means the turn that it was for, and not that of a run
-// which was continued since.
+// An abort that is received late applies to the turn it was sent for, not to a turn of the run that was
+// continued since (I7).
 func TestAbortHeardLate(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -64,7 +63,7 @@ func TestAbortHeardLate(t *testing.T) {
 	s.work(cfg)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "slow"}}, call("slow", "c1"), call("slow", "c2"), model.Scripted{Text: "end"})
 	<-slow.started
-	// The flag alone: it is the renewal of the lease that sees it.
+	// Only the flag is set: the lease renewal sees it.
 	wake, err := s.store.Abort(t.Context(), id, state.Abort{Reason: "enough"}, s.delay())
 	if err != nil {
 		t.Fatal(err)
@@ -87,8 +86,7 @@ func TestAbortHeardLate(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 }
 
-// Every event of a turn says in which attempt it came about, those of its tools and
-// limits, too.
+// Every event of a turn carries its attempt, including events of tools and limits.
 func TestEventsSayTheirAttempt(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// With memory for one answer, calls of all turns are made one after another, and all runs end.
+// With memory for one tool result, calls of all turns run one at a time, and all runs end.
 func TestMemoryForOneAnswer(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -25,7 +25,7 @@ func TestMemoryForOneAnswer(t *testing.T) {
 		defer now.Add(-1)
 		made.Add(1)
 		if c.MaxResult != 100<<10 {
-			t.Errorf("a call may answer %d bytes, want %d", c.MaxResult, 100<<10)
+			t.Errorf("the result limit of a call is %d bytes, want %d", c.MaxResult, 100<<10)
 		}
 		return tool.Result{Content: strings.Repeat("x", 100<<10)}, nil
 	})
@@ -48,11 +48,11 @@ func TestMemoryForOneAnswer(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 	}
 	if made.Load() != 15 || most.Load() > 2 {
-		t.Errorf("%d calls were made, %d at once by two workers, want 15 and 2 at most", made.Load(), most.Load())
+		t.Errorf("%d calls, at most %d at once on two workers; want 15 and at most 2", made.Load(), most.Load())
 	}
 }
 
-// A definition that was saved before the limit runs with the limit.
+// A definition that was saved before the limit existed runs with the limit.
 func TestMaxResultIsCapped(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -67,9 +67,9 @@ func TestMaxResultIsCapped(t *testing.T) {
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "large", MaxResult: 100_000_000}}, model.Scripted{ToolCalls: []model.ScriptedCall{{ID: "c", Name: "large"}}}, model.Scripted{Text: "done"})
 	s.awaitReason(id, state.EndCompleted)
 	if got := <-limit; got != 5000 {
-		t.Errorf("a call may answer %d bytes, want 5000", got)
+		t.Errorf("the result limit of a call is %d bytes, want 5000", got)
 	}
 	if got := s.lastResult(id); len(got) > 5100 {
-		t.Errorf("a result has %d bytes, want 5000", len(got))
+		t.Errorf("the result has %d bytes, want 5000", len(got))
 	}
 }

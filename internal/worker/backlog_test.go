@@ -18,8 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// distinctTurns is a bus that remembers the ids of the turn messages that it gets. It stores one message
-// for each id.
+// distinctTurns is a bus that records the ids of turn messages. It stores one message for each id.
 type distinctTurns struct {
 	bus.Bus
 
@@ -34,17 +33,17 @@ func (b *distinctTurns) PublishTurn(ctx context.Context, t bus.Turn, id string) 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-// A backlog is no loss: while it explains that a run waits, no other message of the run is
-// published. A run whose message was lost is found when the backlog is gone.
+// A run whose message is in the backlog gets no second message. A run whose message was lost is found after the
+// backlog has drained.
 func TestBacklogIsNoLoss(t *testing.T) {
 	t.Parallel()
-	// In a bubble no sweep comes between the fetch of a message and the claim of its run.
+	// In a bubble, no sweep runs between the fetch of a message and the claim of its run.
 	synctest.Test(t, func(t *testing.T) {
 		const runs = 60
 		s := newDeployment(t)
 		b := &distinctTurns{Bus: s.bus, ids: map[string]bool{}}
 		v := slowAgent(t, s.store, 500*time.Millisecond)
-		queued(t, s.store, v) // nobody publishes its message
+		queued(t, s.store, v) // its message is never published
 		for range runs {
 			id := queued(t, s.store, v)
 			if err := b.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
@@ -58,12 +57,12 @@ func TestBacklogIsNoLoss(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if n := len(b.ids); n != runs+1 {
-			t.Errorf("%d messages were published for %d runs, and one that was lost", n, runs)
+			t.Errorf("%d messages were published for %d runs, of which one lost its message", n, runs)
 		}
 	})
 }
 
-// awaitCounts polls until the counts of runs satisfy ok, or the test's deadline.
+// awaitCounts polls until ok accepts the counts of runs, or fails at the test's deadline.
 func (s *deployment) awaitCounts(ok func(map[state.Status]int64) bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -91,8 +90,7 @@ func (s sweeps) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return s.Store.Sweep(ctx, limit, delay, backlog)
 }
 
-// A sweeper asks for the backlog once in a redelivery delay, and not with each pass: six
-// questions, one for each queue.
+// A sweeper reads the backlog once per redelivery delay, not at each pass: six requests, one for each queue.
 func TestSweepsAskLittle(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -116,16 +114,16 @@ func TestSweepsAskLittle(t *testing.T) {
 		<-tick.C
 	}
 	stop()
-	if err := nc.Flush(); err != nil { // what was asked is here then
+	if err := nc.Flush(); err != nil { // all requests have arrived after the flush
 		t.Fatal(err)
 	}
 	if n, _, err := asked.Pending(); n != 6 || err != nil {
-		t.Errorf("%d passes of the sweeper asked %d times for a consumer, %v; want 6", store.n.Load(), n, err)
+		t.Errorf("%d passes of the sweeper requested consumers %d times, %v; want 6", store.n.Load(), n, err)
 	}
 }
 
-// A run that was accepted and whose message was never published does not wait for the backlog before
-// which it would stand: it gets its message once. The others, whose messages wait, get no second one.
+// A run that was accepted but never published gets its message, once, although a backlog is ahead of it. Runs
+// whose messages are in the backlog get no second one.
 func TestLostMessageBehindABacklog(t *testing.T) {
 	t.Parallel()
 	const runs = 60
@@ -175,7 +173,7 @@ func TestLostMessageBehindABacklog(t *testing.T) {
 	}
 }
 
-// more returns a condition: n is higher by the given number than it was.
+// more returns a condition that holds once n has grown by the given number.
 func more(n *atomic.Int64, by int64) func() error {
 	before := n.Load()
 	return func() error {
@@ -186,7 +184,7 @@ func more(n *atomic.Int64, by int64) func() error {
 	}
 }
 
-// swept counts the runs that sweeps have brought up.
+// swept counts the runs that sweeps return.
 type swept struct {
 	state.Store
 
@@ -200,8 +198,8 @@ func (s swept) Sweep(ctx context.Context, limit int, delay time.Duration, backlo
 	return due, err
 }
 
-// Runs that are due while NATS is away are published when it is back, however long it was away: no
-// sweep that cannot publish puts them off. The redelivery delay of the test is an hour.
+// Runs that come due during a NATS outage are published after it, however long it lasts: a sweep that cannot
+// publish does not postpone them. The redelivery delay of the test is an hour.
 func TestSweepWaitsForTheBus(t *testing.T) {
 	t.Parallel()
 	const runs = 60
@@ -241,7 +239,7 @@ func TestSweepWaitsForTheBus(t *testing.T) {
 	}
 	testbed.Eventually(t, "more sweeps", more(store.passes, 3))
 	if n := store.runs.Load() - swept; n > 10 {
-		t.Errorf("sweeps have put off %d of %d runs although NATS was away", n, runs)
+		t.Errorf("sweeps postponed %d of %d runs while NATS was unreachable", n, runs)
 	}
 	proxy.Heal()
 	s.awaitCounts(func(c map[state.Status]int64) bool { return c[state.Completed] == runs })

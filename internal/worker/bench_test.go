@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// caller is a model that calls a tool in each turn but the last, and tells of that one.
+// caller is a model that calls a tool in each turn but the last, and reports the last one.
 type caller struct {
 	turns int
 	last  chan struct{}
@@ -35,13 +35,13 @@ func (c caller) Generate(_ context.Context, r model.Request, _ func(model.Delta)
 	return model.Response{Parts: []state.Part{{Type: state.PartToolCall, ID: "call_" + strconv.Itoa(r.Call), Name: "noop", Arguments: `{"q":"x"}`}}}, nil
 }
 
-// BenchmarkTurn measures what the worker itself costs: turns of a model call and a tool
-// call, on a store and a bus in memory, in runs of ten turns, fifty at once. CPU time and
-// allocations are of everything in the process.
+// BenchmarkTurn measures the cost of the worker itself: turns of one model call and one tool call, with a store
+// and a bus in memory, in runs of ten turns, fifty at once. CPU time and allocations are those of the whole
+// process.
 func BenchmarkTurn(b *testing.B) {
 	const turns, atOnce = 10, 50
 	store, events := memstore.New(memstore.Config{}), membus.New()
-	store.SetFormat(state.Format) // as if a gateway were heard
+	store.SetFormat(state.Format) // as if a gateway were present
 	provider := caller{turns, make(chan struct{}, atOnce)}
 	w, err := worker.New(store, events, worker.Config{
 		ID: "w1", Providers: map[string]model.Provider{"scripted": provider}, ShutdownGrace: time.Second,
@@ -95,7 +95,7 @@ func BenchmarkTurn(b *testing.B) {
 			<-provider.last
 		}
 	}
-	// Whole batches are taken, so ns/op is of more turns than were asked for.
+	// Whole batches run, so ns/op covers more turns than b.N.
 	b.ReportMetric(float64((used(b)-before).Nanoseconds())/float64(taken), "cpu-ns/turn")
 	counts, err := store.Counts(b.Context())
 	if n := int64(taken / turns); err != nil || counts[state.Failed] > 0 || counts[state.Completed] < n-atOnce {
@@ -103,7 +103,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// used is the CPU time of this process.
+// used returns the CPU time of this process.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

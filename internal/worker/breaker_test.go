@@ -10,8 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recovering is a model that fails once, and whose first answer takes as long as the
-// test likes.
+// recovering is a model that fails once. The test decides when its first answer returns.
 type recovering struct {
 	refusing
 
@@ -32,8 +31,8 @@ func (p *recovering) Generate(ctx context.Context, r model.Request, onDelta func
 	return resp, err
 }
 
-// A17: while one run finds out whether a model answers again, the others wait, for as
-// long as its answer takes. They were refused nothing, so none of them ends.
+// While one run tests whether a model answers again, other runs wait, however long the answer takes. The wait
+// does not count as a failure, so none of them ends (A17).
 func TestWaitsForTrial(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -52,11 +51,11 @@ func TestWaitsForTrial(t *testing.T) {
 	other := s.submitTo(def)
 	st := s.await(other, "many waits", func(st state.State) bool { return st.Version > 20 || st.Status.Terminal() })
 	if st.Status.Terminal() || st.Failures != 0 || st.ModelRequests != 0 {
-		t.Errorf("the run that waits is %s (%s) after %d failures and %d calls", st.Status, st.Transition.Reason, st.Failures, st.ModelRequests)
+		t.Errorf("the waiting run is %s (%s) after %d failures and %d calls", st.Status, st.Transition.Reason, st.Failures, st.ModelRequests)
 	}
 	def.Model.Fallback = []agent.Model{{Provider: "anthropic", Name: "m"}}
 	if st := s.awaitReason(s.submitTo(def), state.EndCompleted); st.Fallback != 1 {
-		t.Errorf("a run with a fallback ends with model %d", st.Fallback)
+		t.Errorf("the run with a fallback ends with model %d", st.Fallback)
 	}
 	close(p.release)
 	for _, id := range []state.RunID{first, other} {

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// handled answers requests with a handler, without a network, so that a test has its own clock.
+// handled passes requests to a handler without a network, so that a test can use a fake clock.
 type handled struct{ http.Handler }
 
 func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,13 +36,13 @@ func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A run whose calls are back to back reads at least 90 % of each prompt from the cache. With waits of ten
-// minutes, auto has input cost at least 40 % less than entries of five minutes, which every call would
-// otherwise have. The figures are modelled: the cache is that of the mock model, at list prices.
+// A run whose calls are back to back reads at least 90 % of each prompt from the cache. With pauses of ten
+// minutes, auto reduces the input cost by at least 40 % against five-minute entries for every call. The figures
+// are modelled: the cache of the mock model at list prices.
 func TestPromptCache(t *testing.T) {
 	t.Parallel()
 	const turns = 20
-	// converse makes the calls of a run that waits before each but the first.
+	// converse makes the calls of a run, with a pause before each but the first.
 	converse := func(t *testing.T, policy model.Cache, pause time.Duration, tools bool) (run state.State, calls []state.Entry) {
 		t.Helper()
 		figures := state.Figures{} // of the agent
@@ -79,7 +79,7 @@ func TestPromptCache(t *testing.T) {
 					want = state.WaitingClientTool
 				}
 				s.await(id, "call", func(st state.State) bool { return st.Turn == n && st.Transition.Reason == want })
-				time.Sleep(pause) // of the bubble's clock
+				time.Sleep(pause) // the bubble's clock
 				if tools {
 					s.signal(id, state.Signal{ID: time.Now().String(), ToolResults: []state.SignalResult{{CallID: "c", Content: strings.Repeat("result", 400)}}})
 					continue
@@ -119,12 +119,13 @@ func TestPromptCache(t *testing.T) {
 		}
 		return run, calls
 	}
-	// read fails unless each call reads most of what the one before it has sent. A short prompt is not cached.
+	// read fails unless each call reads most of the previous call's prompt from the cache. A short prompt is
+	// not cached.
 	read := func(t *testing.T, calls []state.Entry) {
 		t.Helper()
 		for i := 1; i < len(calls); i++ {
 			if before, now := calls[i-1].Usage.InputTokens, calls[i].Usage.CacheReadTokens; before >= 2048 && now*10 < before*9 {
-				t.Errorf("call %d read %d tokens of the %d that the call before it sent", i, now, before)
+				t.Errorf("call %d read %d of the %d tokens that the call before it sent", i, now, before)
 			}
 		}
 	}
@@ -169,16 +170,16 @@ func TestPromptCache(t *testing.T) {
 		less := 1 - cost(auto)/cost(short)
 		t.Logf("input costs %.0f micro-dollars with entries of 5 minutes, %.0f with auto: %.0f %% less", cost(short), cost(auto), 100*less)
 		if less < 0.4 {
-			t.Errorf("input costs %.0f micro-dollars with auto and %.0f with entries of 5 minutes; want at least 40 %% less", cost(auto), cost(short))
+			t.Errorf("input costs %.0f micro-dollars with auto and %.0f with entries of 5 minutes; want a reduction of at least 40 %%", cost(auto), cost(short))
 		}
-		// The worker has seen the first wait after the first call.
+		// The worker sees the first pause after the first call.
 		if calls[0].Cache != "5m" || calls[1].Cache != "1h" || calls[turns-1].Cache != "1h" {
 			t.Errorf("lifetimes %q, %q, …, %q", calls[0].Cache, calls[1].Cache, calls[turns-1].Cache)
 		}
 		if u := auto.Usage; u.CacheExpiredTokens != calls[1].Usage.CacheExpiredTokens || u.CacheExpiredTokens == 0 || u.CacheExpiredCostUSD == nil {
-			t.Errorf("with auto the run sent %d tokens again", u.CacheExpiredTokens)
+			t.Errorf("with auto, the run resent %d tokens", u.CacheExpiredTokens)
 		}
-		// Of every five minutes' entry the run paid the difference between writing and reading.
+		// For each entry of five minutes, the run paid the difference between writing and reading.
 		want := float64(short.Usage.CacheExpiredTokens) * (1.25 - 0.1)
 		if got := short.Usage.CacheExpiredCostUSD; got == nil || float64(*got) < 0.99*want || float64(*got) > 1.01*want {
 			t.Errorf("%d expired tokens cost %v, want %.0f", short.Usage.CacheExpiredTokens, got, want)

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// defaults are the times of a worker that sets none.
+// defaults resets cfg's intervals to those of a worker that sets none.
 func defaults(cfg worker.Config) worker.Config {
 	cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval, cfg.ShutdownGrace = time.Second, 5*time.Second, 300*time.Millisecond, time.Second
 	return cfg
@@ -39,13 +39,13 @@ func slowAgent(t *testing.T, store state.Store, delay time.Duration) state.Agent
 	return v
 }
 
-// queued stores a run of the agent with the default redelivery delay of a worker.
+// queued stores a run of the agent with a worker's default redelivery delay.
 func queued(t *testing.T, store state.Store, v state.AgentVersion) state.RunID {
 	t.Helper()
 	return queuedFor(t, store, v, 5*time.Second)
 }
 
-// queuedFor stores a run of the agent that a sweep looks at after delay.
+// queuedFor stores a run of the agent that becomes due for a sweep after delay.
 func queuedFor(t *testing.T, store state.Store, v state.AgentVersion, delay time.Duration) state.RunID {
 	t.Helper()
 	run := state.State{
@@ -64,8 +64,8 @@ func queuedFor(t *testing.T, store state.Store, v state.AgentVersion, delay time
 	return run.ID
 }
 
-// slowBus takes a while for each turn's message, like a stream with three replicas. Its
-// worker may be killed.
+// slowBus takes a while to publish each turn message, like a stream with three replicas. Its worker can be
+// killed.
 type slowBus struct {
 	bus.Bus
 
@@ -106,8 +106,8 @@ func (q *deadQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	return q.TurnQueue.Next(ctx)
 }
 
-// evictions is the store of a worker that may be killed. It remembers whose runs were
-// taken away, by all that share it.
+// evictions is the store of a worker that can be killed. All copies record in one place which workers were
+// evicted.
 type evictions struct {
 	state.Store
 
@@ -131,8 +131,8 @@ func (e *evictions) Evict(ctx context.Context, id string, limit int, delay time.
 	return due, err
 }
 
-// The death of one worker with a thousand runs is no reason for the others to evict each
-// other, however long it takes to take them up.
+// When a worker with a thousand runs dies, the other workers do not evict each other, however long they take to
+// resume its runs.
 func TestOneDeathIsOneEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 1000
@@ -143,7 +143,7 @@ func TestOneDeathIsOneEviction(t *testing.T) {
 		start := func() {
 			cfg := defaults(s.config())
 			cfg.ShutdownGrace, cfg.Slots, cfg.LeaseDuration = 20*time.Second, slots, 25*time.Second
-			b := &slowBus{Bus: s.bus, each: 3 * time.Millisecond} // measured: three replicas, every write synced
+			b := &slowBus{Bus: s.bus, each: 3 * time.Millisecond} // measured with three replicas and every write synced
 			buses = append(buses, b)
 			s.workWith(&evictions{s.store, b, &mu, evicted}, b, cfg)
 		}
@@ -156,8 +156,8 @@ func TestOneDeathIsOneEviction(t *testing.T) {
 				}
 			}
 		}
-		start()                     // the first worker takes a thousand runs before there are others
-		time.Sleep(3 * time.Second) // the bubble's, as below
+		start()                     // the first worker takes a thousand runs before other workers exist
+		time.Sleep(3 * time.Second) // the bubble's clock, as below
 		publish()
 		time.Sleep(10 * time.Second)
 		start()
@@ -174,7 +174,7 @@ func TestOneDeathIsOneEviction(t *testing.T) {
 		}
 		for _, id := range []string{"w2", "w3"} {
 			if evicted[id] {
-				t.Errorf("worker %s lives and was evicted", id)
+				t.Errorf("live worker %s was evicted", id)
 			}
 		}
 		buses[0].dead.Store(false)

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A clock that differs from the store's makes no run spin: the store wakes a run by its
-// clock, and a turn decides by the same.
+// A worker clock that differs from the store's does not make a run spin: the store wakes a run by the store's
+// clock, and a turn uses the same clock.
 func TestClocksDiffer(t *testing.T) {
 	for _, skew := range []time.Duration{-5 * time.Second, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -41,14 +41,14 @@ func TestClocksDiffer(t *testing.T) {
 			later := s.createLater(at)
 			s.awaitReason(later, state.EndCompleted)
 			if n := waits(later, state.WaitingSchedule); n != 1 {
-				t.Errorf("skew %s: a run that starts later has waited %d times", skew, n)
+				t.Errorf("skew %s: a run with a later start has waited %d times", skew, n)
 			}
 
 			overloaded := model.Scripted{Error: model.Overloaded} // twice within the turn
 			failed := s.submit(state.Limits{}, nil, overloaded, overloaded, overloaded, model.Scripted{Text: "done"})
 			s.awaitReason(failed, state.EndCompleted)
 			if n := waits(failed, state.WaitingSchedule); n != 1 {
-				t.Errorf("skew %s: a run of which one call failed has waited %d times", skew, n)
+				t.Errorf("skew %s: a run with one failed call has waited %d times", skew, n)
 			}
 
 			deadline := state.Limits{DeadlineAt: state.At(storeNow().Add(3 * time.Second))}
@@ -61,7 +61,7 @@ func TestClocksDiffer(t *testing.T) {
 	}
 }
 
-// remoteAgents is a store that reads no agent for a caller that has given up.
+// remoteAgents is a store whose agent reads fail once the caller's context has ended.
 type remoteAgents struct{ state.Store }
 
 func (s remoteAgents) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
@@ -71,7 +71,7 @@ func (s remoteAgents) Agent(ctx context.Context, tenant, name string, version in
 	return s.Store.Agent(ctx, tenant, name, version)
 }
 
-// A deadline that passes before a worker has loaded the agent ends the run: the worker loads the agent all the same,
+// A deadline that passes before a worker has loaded the agent ends the run: the worker still loads the agent,
 // because only its loop can end the run.
 func TestDeadlineBeforeTheAgentIsLoaded(t *testing.T) {
 	t.Parallel()
@@ -79,6 +79,6 @@ func TestDeadlineBeforeTheAgentIsLoaded(t *testing.T) {
 	s.workOn(remoteAgents{s.store}, s.config())
 	id := s.submit(state.Limits{DeadlineAt: state.At(time.Now().Add(-time.Second))}, nil, model.Scripted{Text: "too late"})
 	if st := s.awaitReason(id, state.EndDeadline); st.Usage.ModelCalls != 0 {
-		t.Errorf("%d model calls, want none", st.Usage.ModelCalls)
+		t.Errorf("%d model calls, want 0", st.Usage.ModelCalls)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// define stores an agent beside the one that submit makes.
+// define stores an agent in addition to the one that submit creates.
 func (s *deployment) define(def agent.Definition) {
 	s.t.Helper()
 	b, err := json.Marshal(def)
@@ -51,15 +51,15 @@ func delegation(tasks ...string) model.Scripted {
 	return s
 }
 
-// I6, D11: siblings run side by side while the parent holds no worker, and their
-// outcomes and their usage are the parent's.
+// Siblings run in parallel while no worker holds the parent. The parent receives their results and usage (I6,
+// D11).
 func TestDelegation(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	both := make(chan struct{})
 	var under atomic.Int32
 	s.tools["meet"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
-		// Neither sibling gets on before the other is there.
+		// Each sibling continues only after both have started.
 		if under.Add(1) == 2 {
 			close(both)
 		}
@@ -90,7 +90,7 @@ func TestDelegation(t *testing.T) {
 		}
 	}
 	if st.Usage.OutputTokens != 14 || st.Usage.ModelCalls != 6 {
-		t.Errorf("usage = %+v, want that of the children in it", st.Usage)
+		t.Errorf("usage = %+v, want it to include the children's", st.Usage)
 	}
 	for _, m := range s.view(id) {
 		if m.Role == state.RoleTool && (m.Parts[0].Content != "found" || m.Parts[0].IsError) {
@@ -108,7 +108,7 @@ func (s *deployment) view(id state.RunID) []state.Message {
 	return state.View(log)
 }
 
-// cramped is a store in which no child run has room.
+// cramped is a store that has no capacity for any child run.
 type cramped struct{ state.Store }
 
 func (s cramped) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
@@ -118,7 +118,8 @@ func (s cramped) Create(ctx context.Context, run state.NewRun) (state.Created, e
 	return s.Store.Create(ctx, run)
 }
 
-// A child that can never be stored is an error result above, which does not wait for it.
+// A child that can never be stored becomes an error result of the parent's call. The parent does not wait for
+// it.
 func TestDelegationTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -134,8 +135,7 @@ func TestDelegationTooLarge(t *testing.T) {
 	}
 }
 
-// K7: what goes wrong below is an error result above: no such agent, or one that
-// fails.
+// A delegation to an unknown agent, or to one that fails, becomes an error result of the parent's call (K7).
 func TestDelegationFails(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -161,7 +161,7 @@ func TestDelegationFails(t *testing.T) {
 	}
 }
 
-// I7: an abort reaches all descendants, whatever they do.
+// An abort reaches all descendants in any state (I7).
 func TestAbortReachesDescendants(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -191,10 +191,9 @@ func TestAbortReachesDescendants(t *testing.T) {
 	s.awaitReason(s.children(child.ID)[0].ID, state.EndAbortedTools)
 }
 
-// lame is a store whose worker dies where the test says: between the commit of a
-// parent and the start of its children, or between the end of a child and the
-// signal to its parent. What it loses there it says was done, and a copy that took
-// over knows nothing of it.
+// lame is a store whose worker dies at a chosen point: between the commit of a parent and the start of its
+// children, or between the end of a child and the signal to its parent. It reports the lost write as done, and
+// a replica that takes over does not have it.
 type lame struct {
 	state.Store
 	failCreate, failSignal atomic.Int32
@@ -223,7 +222,7 @@ func (l *lame) Signal(ctx context.Context, id state.RunID, sig state.Signal, del
 	return l.Store.Signal(ctx, id, sig, delay)
 }
 
-// I2: the sweeper finishes what a crash after the commit left undone.
+// The sweeper completes what a crash after the commit left undone (I2).
 func TestDelegationSurvivesCrash(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -239,11 +238,11 @@ func TestDelegationSurvivesCrash(t *testing.T) {
 	}
 }
 
-// I2: a failover to an older copy that loses the start of a child, or what a child
-// said, and keeps the note that it was done, leaves no run waiting for ever.
+// A failover to an older replica that lost the start of a child, or the signal of a child, but kept the record
+// of it leaves no run waiting forever (I2).
 func TestDelegationSurvivesFailover(t *testing.T) {
 	t.Parallel()
-	// In a bubble the sweeper starts the child before a worker has given up on the message of the child.
+	// In a bubble, the sweeper starts the child before a worker stops retrying the child's message.
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
 		s.define(agent.Definition{Name: "researcher", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "found"}}}})
@@ -259,8 +258,8 @@ func TestDelegationSurvivesFailover(t *testing.T) {
 	})
 }
 
-// An asynchronous tool may answer before the turn that called it has ended, and
-// long after; meanwhile nobody waits (I6).
+// An asynchronous tool may answer before the turn that called it has ended, or long after. No worker waits in
+// between (I6).
 func TestAsyncTool(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{true, false} {
@@ -290,8 +289,8 @@ func TestAsyncTool(t *testing.T) {
 	}
 }
 
-// Images of a result reach the model, and one that is broken leaves a remark; a
-// worker that takes the turn up from the journal sees the same.
+// Images in a result reach the model, and a broken image is replaced by a note. A worker that resumes the turn
+// from the journal sends the same.
 func TestToolImages(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -315,7 +314,7 @@ func TestToolImages(t *testing.T) {
 	}
 }
 
-// A12: a scripted model is asked by its own count, also as a fallback.
+// A scripted model is called with its own call count, also as a fallback (A12).
 func TestFallbackAnswers(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -335,9 +334,8 @@ func TestFallbackAnswers(t *testing.T) {
 	}
 }
 
-// What a child run says is a result like any other, and bounded like any other: the
-// signal that carries it must fit into every store, or its parent waits for ever
-// (I2).
+// The result of a child run has the same size limit as any other: the signal that carries it must fit into
+// every store, or the parent waits forever (I2).
 func TestDelegationIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -62,8 +62,8 @@ func (s *deployment) batchOf(def agent.Definition, size int, place state.Batch) 
 	return ids
 }
 
-// V4: a pending run of a batch is cancelled and deleted: the run behind it does not start before
-// the run before it has ended, and starts then.
+// When a pending run of a batch is cancelled and deleted, the next run starts only after the run before it has
+// ended (V4).
 func TestDeletedPendingRunOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -79,17 +79,16 @@ func TestDeletedPendingRunOfABatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // the sweeper looks at the last run
+		time.Sleep(time.Minute) // the sweeper checks the last run
 		if n := b.calls.Load(); n != 1 {
-			t.Errorf("max_parallel is 1, and %d runs are at work", n)
+			t.Errorf("max_parallel is 1, and %d runs are working", n)
 		}
 		close(b.release)
 		s.awaitReason(ids[3], state.EndCompleted)
 	})
 }
 
-// A batch passes over a run that was deleted longer ago than its marker lasts: the run was not lost, and
-// is not recorded again.
+// A batch skips a run that was deleted longer ago than its marker lasts: it does not record the run as lost.
 func TestBatchPassesOverRunsDeletedLongAgo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -103,19 +102,19 @@ func TestBatchPassesOverRunsDeletedLongAgo(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop()
-		time.Sleep(state.MarkerLifetime + time.Hour) // of the bubble
+		time.Sleep(state.MarkerLifetime + time.Hour) // the bubble's clock
 		s.work(s.config())
 		s.signal(ids[0], state.Signal{ID: "ok", Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}, At: state.At(time.Now())})
 		s.awaitReason(ids[0], state.EndCompleted)
 		s.awaitReason(ids[2], state.WaitingApproval)
 		if st, err := s.store.Load(t.Context(), ids[1]); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("the deleted run is there: %s, %v", st.Transition.Reason, err)
+			t.Errorf("the deleted run exists: %s, %v", st.Transition.Reason, err)
 		}
 	})
 }
 
-// P15: a batch starts its next run when one of its runs first waits for a person, and once only;
-// count_waiting has it wait for the end.
+// A batch starts its next run when one of its runs first waits for a person, and only once. With count_waiting,
+// it waits until that run ends (P15).
 func TestBatchRunThatWaitsForAPerson(t *testing.T) {
 	for _, counts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -161,8 +160,8 @@ func TestBatchRunThatWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// V8: the child of a parent that was cancelled and deleted while a worker was about to create it
-// never runs, and the deletion is refused as long as the child may still be created.
+// A child never runs if its parent was cancelled and deleted while a worker was about to create it. The store
+// refuses the deletion as long as the child may still be created (V8).
 func TestChildOfADeletedParent(t *testing.T) {
 	for _, by := range []string{"the cleaner", "the store"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -217,7 +216,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 	}
 }
 
-// V12: events that a worker was publishing while their run was deleted do not stay in the feed.
+// Events that a worker was publishing while their run was deleted do not stay in the feed (V12).
 func TestFeedOfADeletedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -250,8 +249,8 @@ func TestFeedOfADeletedRun(t *testing.T) {
 	})
 }
 
-// A worker dies behind the deletion of its run, after it has published an event and before it could
-// remove that: the worker that receives the message of the turn removes it.
+// A worker publishes an event of a deleted run and dies before removing it: the worker that receives the turn
+// message removes it.
 func TestFeedOfADeletedRunWhoseWorkerDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -281,7 +280,7 @@ func TestFeedOfADeletedRunWhoseWorkerDied(t *testing.T) {
 	})
 }
 
-// V2: messages of a deleted run are dropped.
+// Workers drop messages of a deleted run (V2).
 func TestMessageOfADeletedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)

@@ -34,11 +34,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// always says that the suite is to go with every optimisation at work, whatever their
-// conditions in production. `make test-plain` does so.
+// always turns every optimization on, whatever its conditions in production. `make test-plain` sets it.
 var always = os.Getenv("TURNPIKE_TEST_ALWAYS") != ""
 
-// redelivery is the delay of workers: short for a test, or one with which they claim eagerly.
+// redelivery returns the redelivery delay of workers: a short one for tests, or one that permits eager claims.
 func redelivery() time.Duration {
 	if always {
 		return 4 * time.Second
@@ -61,8 +60,8 @@ func newDeployment(t *testing.T) *deployment {
 	return &deployment{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), tools: map[string]tool.Tool{}, model: scripted.New()}
 }
 
-// config is the configuration of one more worker. Its heartbeats are slow, so that on a busy machine no
-// worker takes another for dead, and no call is made twice.
+// config returns the configuration of another worker. Its heartbeats are slow, so that on a busy machine no
+// worker takes another for dead and no call is repeated.
 func (s *deployment) config() worker.Config {
 	s.n++
 	return worker.Config{
@@ -71,7 +70,7 @@ func (s *deployment) config() worker.Config {
 	}
 }
 
-// work runs a worker until the returned stop, or the test's end.
+// work runs a worker until stop is called or the test ends.
 func (s *deployment) work(cfg worker.Config) (stop func()) {
 	s.t.Helper()
 	return s.workOn(s.store, cfg)
@@ -96,7 +95,7 @@ func (s *deployment) workWith(store state.Store, b bus.Bus, cfg worker.Config) (
 	return s.run(w)
 }
 
-// run runs a worker until the returned stop, or the test's end.
+// run runs a worker until stop is called or the test ends.
 func (s *deployment) run(w *worker.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -111,7 +110,7 @@ func (s *deployment) run(w *worker.Worker) (stop func()) {
 	return stop
 }
 
-// createLater stores a run that starts at a time of the store's clock.
+// createLater stores a run that starts at the given time of the store's clock.
 func (s *deployment) createLater(at state.Time) state.RunID {
 	s.t.Helper()
 	def, err := json.Marshal(agent.Definition{Name: "later", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done"}}}})
@@ -171,7 +170,7 @@ func (s *deployment) createFor(definition agent.Definition, limits state.Limits)
 	return s.createAs(definition, limits, "")
 }
 
-// createStreaming stores a run whose pieces of responses are shown.
+// createStreaming stores a run that streams its responses.
 func (s *deployment) createStreaming(definition agent.Definition) state.RunID {
 	s.t.Helper()
 	return s.createAs(definition, state.Limits{}, "deltas")
@@ -289,8 +288,7 @@ func call(name, id string) model.Scripted {
 	return model.Scripted{ToolCalls: []model.ScriptedCall{{ID: id, Name: name}}}
 }
 
-// blocking is a tool that tells when it starts and ends when it is let go or its
-// context ends.
+// blocking is a tool that reports its start and returns when it is released or its context ends.
 type blocking struct {
 	started chan string
 	release chan struct{}

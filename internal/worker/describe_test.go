@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// listener is a model that keeps the tools it is offered.
+// listener is a model that records the tools it is offered.
 type listener struct {
 	scripted.Provider
 
@@ -32,7 +32,7 @@ func (l *listener) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return l.Provider.Generate(ctx, r, onDelta)
 }
 
-// services are those of the NATS tools, and say what they are.
+// services stands for the services behind the NATS tools and returns their descriptions.
 type services func(names []string) map[string]tool.Description
 
 var _ tool.Kind = services(nil)
@@ -59,8 +59,8 @@ func (services) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error
 	return tool.Result{Content: "rain"}, nil
 }
 
-// A model is told of a NATS tool what its service says, where the definition says
-// nothing; calls are held to that, and a service that is upgraded is heard.
+// Where the definition has none, the model gets a NATS tool's description and schema from its service. Calls
+// are validated against that schema, and an upgraded service takes effect.
 func TestServicesDescribeTools(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -75,7 +75,7 @@ func TestServicesDescribeTools(t *testing.T) {
 	cfg := s.config()
 	cfg.Kinds[toolspec.NATS] = services(func(names []string) map[string]tool.Description {
 		if diff := cmp.Diff([]string{"weather", "half", "broken", "gone"}, names); diff != "" {
-			t.Errorf("asked for:\n%s", diff)
+			t.Errorf("requested:\n%s", diff)
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -112,6 +112,6 @@ func TestServicesDescribeTools(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]bool{true, false}, failed); diff != "" {
-		t.Errorf("calls that failed:\n%s", diff)
+		t.Errorf("failed calls:\n%s", diff)
 	}
 }

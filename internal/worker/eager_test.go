@@ -18,12 +18,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// ledger is a store that notes which turns were claimed eagerly, and which of those the worker
-// went on with.
+// ledger is a store that records which turns were claimed eagerly, and which of those the worker continued
+// with.
 type ledger struct {
 	state.Store
 
-	after func(state.Committed) // a commit that claimed the next turn; nil: nothing
+	after func(state.Committed) // called after a commit that claimed the next turn; nil does nothing
 
 	mu      sync.Mutex
 	claimed []string
@@ -52,14 +52,14 @@ func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 	return l.Store.Claim(ctx, q)
 }
 
-// turns returns how many turns were claimed eagerly, and gone on with.
+// turns returns the number of turns that were claimed eagerly, and of those the worker continued with.
 func (l *ledger) turns() (claimed, resumed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.claimed), len(l.resumed)
 }
 
-// amongMembers runs test in a bubble with a worker that knows all others.
+// amongMembers runs test in a bubble with a worker that has seen all other workers.
 func amongMembers(t *testing.T, test func(s *deployment, l *ledger, cfg worker.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,10 +72,10 @@ func amongMembers(t *testing.T, test func(s *deployment, l *ledger, cfg worker.C
 	})
 }
 
-// listen gives workers the time in which they learn who else there is.
+// listen is the time that workers take to discover each other.
 const listen = 2 * time.Second
 
-// A worker goes on with the run whose turn it has made, without a claim of its own.
+// A worker continues with the next turn of a run it has committed, without another claim.
 func TestEagerClaim(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -85,7 +85,7 @@ func TestEagerClaim(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), call("one", "c2"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
 		if claimed, resumed := l.turns(); claimed != 2 || resumed != 2 {
-			s.t.Errorf("%d turns were claimed eagerly and %d gone on with, want 2 and 2", claimed, resumed)
+			s.t.Errorf("%d turns were claimed eagerly and %d continued, want 2 and 2", claimed, resumed)
 		}
 		if got, want := s.transcript(id), []string{"user: hello", "assistant: c1", "tool: 1", "assistant: c2", "tool: 1", "assistant: end"}; !slices.Equal(got, want) {
 			s.t.Errorf("transcript %q, want %q", got, want)
@@ -94,8 +94,8 @@ func TestEagerClaim(t *testing.T) {
 	})
 }
 
-// Older workers leave runs of this build's format to their leases, so no worker claims eagerly
-// while one of them is there.
+// No worker claims eagerly while an older build is present: older workers do not take over runs in this build's
+// format before their leases end.
 func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 	t.Parallel()
 	old := bus.Heartbeat{Worker: "old", Format: state.Format - 1}
@@ -109,7 +109,7 @@ func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
 		if claimed, _ := l.turns(); claimed != 0 {
-			s.t.Errorf("%d turns were claimed eagerly", claimed)
+			s.t.Errorf("%d turns were claimed eagerly, want 0", claimed)
 		}
 		old.Leaving = true
 		s.bus.SendHeartbeat(old)
@@ -117,13 +117,13 @@ func TestNoEagerClaimBesideOlderBuild(t *testing.T) {
 		id = s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), model.Scripted{Text: "end"})
 		s.awaitReason(id, state.EndCompleted)
 		if claimed, _ := l.turns(); claimed != 1 {
-			s.t.Errorf("%d turns were claimed eagerly after it had left, want 1", claimed)
+			s.t.Errorf("%d turns were claimed eagerly after the older worker left, want 1", claimed)
 		}
 		stop()
 	})
 }
 
-// An eager claim lasts as long as any: its lease is renewed before the sweeper looks.
+// The worker renews the lease of an eager claim before the sweeper finds it expired.
 func TestEagerClaimIsRenewed(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -136,14 +136,14 @@ func TestEagerClaimIsRenewed(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		s.awaitReason(id, state.EndCompleted)
 		if _, resumed := l.turns(); resumed != 2 {
-			s.t.Errorf("%d turns were gone on with, want 2", resumed)
+			s.t.Errorf("%d turns were continued, want 2", resumed)
 		}
 		s.onlyFirstAttempts(id)
 		stop()
 	})
 }
 
-// A turn that waits for its model is nobody else's, however its message is doubled.
+// No other worker gets a turn that waits for its model, even if its message is duplicated.
 func TestEagerClaimIsConfirmed(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -154,7 +154,7 @@ func TestEagerClaimIsConfirmed(t *testing.T) {
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}}, call("one", "c1"), slow)
 		time.Sleep(600 * time.Millisecond)
 		if claimed, resumed := l.turns(); claimed != 1 || resumed != 1 {
-			s.t.Fatalf("%d turns were claimed eagerly and %d gone on with, want 1 and 1", claimed, resumed)
+			s.t.Fatalf("%d turns were claimed eagerly and %d continued, want 1 and 1", claimed, resumed)
 		}
 		c, err := s.store.Claim(s.t.Context(), state.ClaimRequest{Run: id, Version: 2, Token: "other", Worker: "other", Lease: time.Minute, RedeliveryDelay: time.Minute})
 		if err != nil || c.Outcome != state.ClaimBusy {
@@ -165,8 +165,7 @@ func TestEagerClaimIsConfirmed(t *testing.T) {
 	})
 }
 
-// I7: an abort that comes after the commit and before the message ends the run before
-// the model is asked again.
+// An abort after the commit and before the message ends the run before the next model call (I7).
 func TestEagerClaimSeesAbort(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -174,7 +173,7 @@ func TestEagerClaimSeesAbort(t *testing.T) {
 		var id state.RunID
 		l.after = func(state.Committed) {
 			s.abort(id)
-			time.Sleep(time.Millisecond) // until everybody has heard: the clock stands still before
+			time.Sleep(time.Millisecond) // until the abort has been delivered: the clock is still until then
 		}
 		stop := s.workOn(l, cfg)
 		time.Sleep(listen)
@@ -185,14 +184,14 @@ func TestEagerClaimSeesAbort(t *testing.T) {
 			s.t.Errorf("the run is %s after %d turns, want cancelled after 1", end.Status, end.Turn)
 		}
 		if _, resumed := l.turns(); resumed != 0 {
-			s.t.Error("the worker went on without a look at the store")
+			s.t.Error("the worker continued without reading the store")
 		}
 		stop()
 	})
 }
 
-// I2: if a turn that was claimed eagerly is delivered to its worker twice, the claim that was made
-// later is in force, and not the one that is in memory.
+// If an eagerly claimed turn is delivered to its worker twice, the later claim is in force, not the one in
+// memory (I2).
 func TestEagerClaimIsOlder(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -218,7 +217,7 @@ func TestEagerClaimIsOlder(t *testing.T) {
 	})
 }
 
-// slowTurns is a bus whose turn messages after the first of a run take a while.
+// slowTurns is a bus that delays all turn messages of a run but the first.
 type slowTurns struct {
 	bus.Bus
 
@@ -232,8 +231,8 @@ func (b slowTurns) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-// A worker uses an eager claim for two fifths of its lease. After that it asks the store, which knows
-// of aborts and of other owners.
+// A worker uses an eager claim for two fifths of its lease. After that it asks the store, which has aborts and
+// other owners.
 func TestEagerClaimAges(t *testing.T) {
 	t.Parallel()
 	for late, want := range map[time.Duration]int{1900 * time.Millisecond: 1, 2100 * time.Millisecond: 0} {
@@ -251,7 +250,7 @@ func TestEagerClaimAges(t *testing.T) {
 	}
 }
 
-// I4: two messages of a turn that was claimed eagerly do not start its tools twice.
+// Two messages of an eagerly claimed turn do not start its tools twice (I4).
 func TestEagerClaimIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -297,8 +296,8 @@ func (deaf) Renew(context.Context, state.Lease, time.Duration, time.Duration) (*
 	return nil, errors.New("connection refused")
 }
 
-// I8: a turn that was claimed eagerly and cannot be renewed ends well before another worker may
-// begin, that is after the redelivery delay, at whichever moment between two looks it was claimed.
+// An eagerly claimed turn that cannot be renewed ends well before another worker may start it, which is after
+// the redelivery delay. This holds for every moment of the claim between two renewals (I8).
 func TestEagerClaimIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(state.Store) state.Store{
@@ -324,7 +323,7 @@ func TestEagerClaimIsGivenUp(t *testing.T) {
 				time.Sleep(listen + after)
 				s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "two"}}, call("one", "c1"), call("two", "c2"), model.Scripted{Text: "end"})
 				if d := <-lasted; d >= cfg.RedeliveryDelay*9/10 {
-					s.t.Errorf("%s, %s after a look: its tool was left running %s after its claim", name, after, d)
+					s.t.Errorf("%s, claimed %s after a renewal: its tool still ran %s after the claim", name, after, d)
 				}
 				stop()
 			})
@@ -332,7 +331,7 @@ func TestEagerClaimIsGivenUp(t *testing.T) {
 	}
 }
 
-// A renewal that is not answered holds up no other.
+// A renewal without an answer does not delay other renewals.
 func TestEagerClaimBesideHangingRenewal(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -351,8 +350,8 @@ func TestEagerClaimBesideHangingRenewal(t *testing.T) {
 	})
 }
 
-// A worker that stops hands its runs on as they are: nobody would take up what it keeps
-// before the next worker comes, and that one would count an attempt.
+// A worker that shuts down commits without claiming the next turn. No other worker would resume such a turn
+// before a new worker joins, and that one would count an attempt.
 func TestNoEagerClaimAtTheEnd(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -370,7 +369,7 @@ func TestNoEagerClaimAtTheEnd(t *testing.T) {
 	})
 }
 
-// onlyFirstAttempts sees that no turn of a run was begun twice.
+// onlyFirstAttempts fails if a turn of a run was started twice.
 func (s *deployment) onlyFirstAttempts(id state.RunID) {
 	s.t.Helper()
 	log, err := s.store.Log(s.t.Context(), id, 0, 0)
@@ -379,13 +378,12 @@ func (s *deployment) onlyFirstAttempts(id state.RunID) {
 	}
 	for _, e := range log {
 		if e.Attempt > 1 {
-			s.t.Errorf("%s of turn %d is of attempt %d", e.Type, e.Turn, e.Attempt)
+			s.t.Errorf("entry %s of turn %d has attempt %d, want 1", e.Type, e.Turn, e.Attempt)
 		}
 	}
 }
 
-// What a worker had claimed eagerly when it was asked to stop is released, and counts no
-// attempt.
+// A worker that shuts down releases its eager claims, and they count no attempt.
 func TestEagerClaimIsReleased(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -401,7 +399,7 @@ func TestEagerClaimIsReleased(t *testing.T) {
 		s.await(id, "version 2", func(st state.State) bool { return st.Version == 2 })
 		stop()
 		if claimed, resumed := l.turns(); claimed != 1 || resumed != 0 {
-			s.t.Fatalf("%d turns were claimed eagerly and %d gone on with, want 1 and 0", claimed, resumed)
+			s.t.Fatalf("%d turns were claimed eagerly and %d continued, want 1 and 0", claimed, resumed)
 		}
 		l.after = nil
 		stop = s.workOn(l, cfg)

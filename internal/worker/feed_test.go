@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// outlet is a bus on whose feed something happens.
+// outlet is a bus that calls the test for each event on its feed.
 type outlet struct {
 	bus.Bus
 
@@ -28,7 +28,7 @@ func (o outlet) PublishEvents(ctx context.Context, tenant string, run state.RunI
 	return o.publish(ctx, func() error { return o.Bus.PublishEvents(ctx, tenant, run, events) })
 }
 
-// fed collects the numbers of the events that the feed gets of a run.
+// fed collects the sequence numbers of a run's events on the feed.
 func (s *deployment) fed() func(state.RunID) []int64 {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -49,18 +49,18 @@ func (s *deployment) fed() func(state.RunID) []int64 {
 	}
 }
 
-// awaitFed waits until the feed has the whole log of a run that has ended, in order.
+// awaitFed waits until the feed has the whole log of an ended run, in order.
 func (s *deployment) awaitFed(fed func(state.RunID) []int64, end state.State) {
 	s.t.Helper()
 	s.await(end.ID, "the feed has all events", func(state.State) bool { return int64(len(fed(end.ID))) >= end.LogLen() })
 	for i, seq := range fed(end.ID) {
 		if seq != int64(i+1) {
-			s.t.Fatalf("events of the feed: %v", fed(end.ID))
+			s.t.Fatalf("the feed has the events %v", fed(end.ID))
 		}
 	}
 }
 
-// The feed is behind the turns: none waits for it.
+// Turns do not wait for a slow feed.
 func TestTurnsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -80,14 +80,14 @@ func TestTurnsDoNotWaitForTheFeed(t *testing.T) {
 	}}
 	fed := s.fed()
 	cfg := s.config()
-	cfg.EventFeed, cfg.RedeliveryDelay = true, time.Hour // else the sweeper would publish it
+	cfg.EventFeed, cfg.RedeliveryDelay = true, time.Hour // otherwise the sweeper would publish it
 	s.workWith(s.store, slow, cfg)
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "one"}, {Name: "two"}}, call("one", "c1"), call("two", "c2"), model.Scripted{Text: "end"})
 	s.awaitFed(fed, s.awaitReason(id, state.EndCompleted))
 }
 
-// I9: what the feed did not take is published from the log, in order, before the run is
-// finalized, whichever worker does that.
+// A worker publishes events that the feed did not accept from the log, in order, before it finalizes the run.
+// Any worker can do that (I9).
 func TestFeedIsRepairedFromTheLog(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -109,7 +109,7 @@ func TestFeedIsRepairedFromTheLog(t *testing.T) {
 	s.awaitFed(fed, s.awaitReason(id, state.EndCompleted))
 }
 
-// A deployment without a feed publishes no event.
+// A deployment without a feed publishes no events.
 func TestNoFeed(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

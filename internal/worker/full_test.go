@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A worker without a free slot holds no message that another could take, whatever the queue.
+// A worker without a free slot holds no message that another worker could take, in any queue.
 func TestFullWorkerHoldsNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -28,7 +28,7 @@ func TestFullWorkerHoldsNoMessage(t *testing.T) {
 		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.High}, "high"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // the bubble's
+		time.Sleep(time.Second) // the bubble's clock
 		idle := s.config()
 		idle.RedeliveryDelay, idle.SweepInterval, idle.HeartbeatInterval = time.Hour, time.Hour, time.Second
 		s.work(idle)

@@ -20,8 +20,8 @@ func handoffTo(name string) agent.Tool {
 	return agent.Tool{Name: "to_" + name, Kind: toolspec.Handoff, Own: tool.EncodeSettings(toolspec.Successor{Agent: name})}
 }
 
-// After a handoff another agent continues the run: its instructions, tools and hooks apply, the
-// history and the budget stay, and a message after the end goes to it, too.
+// After a handoff another agent continues the run: its instructions, tools and hooks apply. The history and the
+// budget stay, and a message after the end also goes to that agent.
 func TestHandoff(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -63,7 +63,7 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// A handoff to an agent that does not exist, or that cannot continue a conversation, fails as a call.
+// A handoff to an agent that does not exist, or that cannot continue a conversation, becomes a failed call.
 func TestHandoffFails(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

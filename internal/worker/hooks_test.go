@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// watchedBy submits a run of an agent with these hooks, all in Go.
+// watchedBy submits a run of an agent with these hooks, all of them Go functions.
 func (s *deployment) watchedBy(hooks agent.Hooks, in map[string]hook.Func, responses ...model.Scripted) state.RunID {
 	s.t.Helper()
 	cfg := s.config()
@@ -36,8 +36,8 @@ func named(name string) []agent.Hook {
 	return []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: name})}}
 }
 
-// A13: hooks after a response hold up nothing of the turn, cannot change its tools,
-// and speak to the model in the next one.
+// Hooks after a response do not delay the turn and cannot change its tools. Their messages reach the model in
+// the next turn (A13).
 func TestPostSamplingHooks(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -51,7 +51,7 @@ func TestPostSamplingHooks(t *testing.T) {
 			if len(r.Calls) == 0 {
 				return hook.Answer{}, nil
 			}
-			// The tool does not wait for the hook: the hook waits for the tool.
+			// The tool does not wait for the hook, but the hook waits for the tool.
 			select {
 			case <-ran:
 				return hook.Answer{Notes: []string{"saw " + r.Calls[0].Tool}}, nil
@@ -62,7 +62,7 @@ func TestPostSamplingHooks(t *testing.T) {
 		"broken": func(context.Context, hook.Request) (hook.Answer, error) { panic("ouch") },
 	}, call("do", "c1"), model.Scripted{Text: "bye"})
 	if run := s.awaitReason(id, state.EndCompleted); run.Trouble != (state.Trouble{HookErrors: 1}) {
-		t.Errorf("trouble %+v, want one failed hook", run.Trouble)
+		t.Errorf("the failures are %+v, want one failed hook", run.Trouble)
 	}
 	var roles []string
 	for _, m := range s.view(id) {
@@ -73,7 +73,7 @@ func TestPostSamplingHooks(t *testing.T) {
 	}
 }
 
-// A9: a failed model call is told to the failure hooks, and to no stop hook.
+// A failed model call runs the failure hooks and no stop hook (A9).
 func TestStopFailureHooks(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -90,16 +90,16 @@ func TestStopFailureHooks(t *testing.T) {
 	}, model.Scripted{Error: model.Auth})
 	s.awaitReason(id, state.EndModelError)
 	if r := <-told; r.Point != hook.StopFailure || r.Run != id || r.Error == nil || r.Error.Code != "auth" {
-		t.Errorf("told %+v", r)
+		t.Errorf("the hook received %+v", r)
 	}
 	select {
 	case r := <-told:
-		t.Errorf("a second hook was told %+v", r)
+		t.Errorf("the second hook received %+v", r)
 	default:
 	}
 }
 
-// A8, A13: policies as expressions decide without anybody being asked.
+// Policies written as expressions decide without a hook call (A8, A13).
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -117,7 +117,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Input hooks decide what the model reads: in Go, with the text of the message, and as expressions.
+// Input hooks, in Go or as expressions, decide what the model reads.
 func TestInputHooks(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -132,7 +132,7 @@ func TestInputHooks(t *testing.T) {
 	}}, model.Scripted{Text: "hi"})
 	s.awaitReason(id, state.EndCompleted)
 	if r := <-seen; r.Point != hook.Input || r.Input != "hello" || r.Run != id || r.Call != nil || r.Output != "" {
-		t.Errorf("the hook is called with %+v", r)
+		t.Errorf("the hook received %+v", r)
 	}
 	if got := s.view(id)[0].Text(); got != "[hello]" {
 		t.Errorf("the model reads %q", got)
@@ -143,11 +143,11 @@ func TestInputHooks(t *testing.T) {
 		t.Errorf("the output is %q after %d model calls", *run.Output, run.Usage.ModelCalls)
 	}
 	if got := s.view(id); len(got) != 2 {
-		t.Errorf("the view has %d messages, want those of the first answer", len(got))
+		t.Errorf("the view has %d messages, want those of the first answer only", len(got))
 	}
 }
 
-// A hook that hangs or fails amounts to what its definition says.
+// A hook that hangs or fails has the effect that its on_error says.
 func TestHookFailures(t *testing.T) {
 	t.Parallel()
 	broken := map[string]hook.Func{"hangs": func(ctx context.Context, _ hook.Request) (hook.Answer, error) {
@@ -160,20 +160,20 @@ func TestHookFailures(t *testing.T) {
 		h := agent.Hook{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}
 		id := s.watchedBy(agent.Hooks{PreTool: []agent.Hook{h}}, broken, call("do", "c1"), model.Scripted{Text: "bye"})
 		if run := s.awaitReason(id, state.EndCompleted); run.Trouble != (state.Trouble{HookErrors: 1}) {
-			t.Errorf("on_error %q: trouble %+v, want one failed hook", onError, run.Trouble)
+			t.Errorf("on_error %q: the failures are %+v, want one failed hook", onError, run.Trouble)
 		}
 		if got := s.view(id)[2].Parts[0].Content; got != want {
 			t.Errorf("on_error %q: result = %q, want %q", onError, got, want)
 		}
 	}
-	// A hook that no worker has is a failure like any other.
+	// A hook that no worker has counts as a failed hook.
 	s := newDeployment(t)
 	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "nobody"}), OnError: "deny"}}}, nil, model.Scripted{Text: "bye"})
 	s.awaitReason(id, state.EndStopHookFailed)
 }
 
-// A stop hook that must judge and cannot answer fails the run: its answer is not the output. A
-// replay asks the hook about the same answer, without another call of the model.
+// A deciding stop hook that fails makes the run fail, without output. A replay calls the hook with the same
+// answer and makes no model call.
 func TestStopHookFails(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -191,7 +191,7 @@ func TestStopHookFails(t *testing.T) {
 	id := s.watchedBy(agent.Hooks{Stop: []agent.Hook{guard}}, hooks, model.Scripted{Text: "the answer"})
 	failed := s.awaitReason(id, state.EndStopHookFailed)
 	if failed.Status != state.Failed || failed.Output != nil || failed.Error == nil || !strings.Contains(failed.Error.Message, "no connection") {
-		t.Fatalf("the run is %s with output %v and error %+v, want it failed without an output", failed.Status, failed.Output, failed.Error)
+		t.Fatalf("the run is %s with output %v and error %+v, want failed without output", failed.Status, failed.Output, failed.Error)
 	}
 	broken.Store(false)
 	s.signal(id, state.ReplaySignal(failed.Version, failed.UpdatedAt))
@@ -203,7 +203,7 @@ func TestStopHookFails(t *testing.T) {
 	}
 }
 
-// A5: an abort reaches a hook in flight.
+// An abort cancels a hook call in flight (A5).
 func TestAbortReachesHook(t *testing.T) {
 	t.Parallel()
 	for _, hooks := range []agent.Hooks{{Input: named("hangs")}, {PreTool: named("hangs")}, {Stop: named("hangs")}} {

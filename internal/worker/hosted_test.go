@@ -22,13 +22,13 @@ func searchTool(maxUses int64) agent.Tool {
 
 var searched = model.ScriptedUse{Name: model.WebSearch, Arguments: json.RawMessage(`{"query":"tea"}`), Result: "All about tea"}
 
-// Under a limit of cost a model call gets no more uses of a provider's tool than what is left pays for, and
-// none once nothing is left.
+// Under a cost limit, a model call gets no more uses of a provider's tool than the remaining budget pays for,
+// and none when nothing remains.
 func TestUsesWithinCostLimit(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
 	cfg := s.config()
-	cfg.Prices = model.DefaultPrices() // 0.01 dollars for a search
+	cfg.Prices = model.DefaultPrices() // a search costs 0.01 dollars
 	s.work(cfg)
 	run := func(maxUses int64, limit state.MicroUSD, responses ...model.Scripted) (state.RunID, state.State) {
 		d := agent.Definition{Name: "a", Model: agent.Model{Provider: "scripted", Name: "claude-haiku-4-5", Responses: responses}, Tools: []agent.Tool{searchTool(maxUses)}}
@@ -52,7 +52,7 @@ func TestUsesWithinCostLimit(t *testing.T) {
 			t.Errorf("%s: the model was called with %s, want %s", tt.name, *end.Output, tt.want)
 		}
 	}
-	// The uses cost what they cost, and a use beyond the bound is not made.
+	// Uses are charged, and a use beyond the bound is not made.
 	id, end := run(2, 1_000_000, model.Scripted{Text: "Tea.", ProviderTools: []model.ScriptedUse{searched, searched, searched}})
 	if u := end.Usage; u.WebSearches != 2 || u.CostUSD == nil || *u.CostUSD != 20_000 {
 		t.Errorf("usage %+v", u)
@@ -63,8 +63,8 @@ func TestUsesWithinCostLimit(t *testing.T) {
 	}
 }
 
-// What a provider's tool has returned is untrusted at once: a rule sees it in the response that also makes
-// the call. A tool of a provider is no tool that the model can call.
+// A provider tool's output is untrusted at once: a rule sees it in the same response that also makes the call.
+// The model cannot call a provider's tool as a function.
 func TestUsesAreUntrusted(t *testing.T) {
 	t.Parallel()
 	var paid atomic.Int32
@@ -81,23 +81,24 @@ func TestUsesAreUntrusted(t *testing.T) {
 	trusted := s.submitTo(agent.Definition{Name: "a", Tools: []agent.Tool{searchTool(1), pay}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{both, {Text: "end"}}}})
 	s.awaitReason(trusted, state.EndCompleted)
 	if paid.Load() != 1 {
-		t.Errorf("without a search %d calls were made", paid.Load())
+		t.Errorf("without a search, %d calls were made", paid.Load())
 	}
 	both.ProviderTools = []model.ScriptedUse{searched}
 	id := s.submitTo(agent.Definition{Name: "b", Tools: []agent.Tool{searchTool(1), pay}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{both, {Text: "end"}}}})
 	s.awaitReason(id, state.WaitingApproval)
 	if paid.Load() != 1 {
-		t.Error("a call with what a search may have said was made without approval")
+		t.Error("a call that may depend on a search result was made without approval")
 	}
 
 	unknown := s.submitTo(agent.Definition{Name: "c", Tools: []agent.Tool{searchTool(1)}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call(model.WebSearch, "c1"), {Text: "end"}}}})
 	s.awaitReason(unknown, state.EndCompleted)
 	if got := s.transcript(unknown)[2]; !strings.Contains(got, "Unknown tool: web_search. Available tools: none") {
-		t.Errorf("a call of a provider's tool gets %s", got)
+		t.Errorf("a call of a provider's tool returns %s", got)
 	}
 }
 
-// A tenant that is narrowed after its agent was saved gets no more uses of a provider's tool.
+// If a tenant is restricted after its agent was saved, a call gets no uses of a provider's tool beyond the
+// restriction.
 func TestNarrowedProviderTools(t *testing.T) {
 	t.Parallel()
 	var settings atomic.Pointer[api.TenantSettings]

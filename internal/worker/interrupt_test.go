@@ -46,10 +46,10 @@ func (s *deployment) reasons(id state.RunID) (all []state.Reason) {
 	return all
 }
 
-// hour is the delay of a response that these tests never wait for.
+// hour is the delay of a response for which these tests never wait.
 const hour = model.Duration(time.Hour)
 
-// A message interrupts what its run does, and the model reads it within the time that the contract gives.
+// A message interrupts the work of a run, and the model reads it within the time that the contract gives.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	approved := agent.Tool{Name: "block", Approval: "always"}
@@ -57,9 +57,9 @@ func TestInterrupt(t *testing.T) {
 	cases := map[string]struct {
 		tools     []agent.Tool
 		responses []model.Scripted
-		ready     state.Reason // the run waits with it; empty: a call is in flight
+		ready     state.Reason // the reason for which the run waits; empty if a call is in flight
 		tool      bool
-		want      []string // of the transcript
+		want      []string // lines of the transcript
 	}{
 		"a model call": {nil, []model.Scripted{{Text: "late", Delay: hour}}, "", false, []string{"user: stop"}},
 		"a tool": {
@@ -92,7 +92,7 @@ func TestInterrupt(t *testing.T) {
 					<-blocks.started
 				default:
 					s.await(id, "a model call", func(st state.State) bool { return st.Status == state.Running })
-					time.Sleep(time.Second) // the bubble's
+					time.Sleep(time.Second) // the bubble's clock
 				}
 				began := time.Now()
 				s.interrupt(id, "stop")
@@ -102,7 +102,7 @@ func TestInterrupt(t *testing.T) {
 				} {
 					var refused *state.NotWaitingError
 					if _, err := s.store.Signal(t.Context(), id, sig, s.delay()); !errors.As(err, &refused) {
-						t.Errorf("a late decision gets %v, want it refused", err)
+						t.Errorf("a late decision returns %v, want it refused", err)
 					}
 				}
 				s.awaitReason(id, state.EndCompleted)
@@ -121,7 +121,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Without a word on the bus the next renewal of the lease shows the interrupt. A stale word interrupts nothing.
+// If the bus message is lost, the next lease renewal finds the interrupt. A stale bus message interrupts
+// nothing.
 func TestInterruptWithoutTheBus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,12 +142,12 @@ func TestInterruptWithoutTheBus(t *testing.T) {
 		}
 		s.awaitReason(id, state.EndCompleted)
 		if got := s.reasons(id); !slices.Equal(got, []state.Reason{state.Submitted, state.Interrupted, state.EndCompleted}) {
-			t.Errorf("the run moved by %v", got)
+			t.Errorf("the run's transitions are %v", got)
 		}
 	})
 }
 
-// The run that a call of an interrupted turn has started ends, and its parent does not wait for it.
+// A child run started by a call of an interrupted turn is ended, and its parent does not wait for it.
 func TestInterruptWhileAChildWorks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestOrphanOfAnInterrupt(t *testing.T) {
 		s.workOn(o, s.config())
 		s.start(id)
 		<-created
-		time.Sleep(time.Minute) // the bubble's
+		time.Sleep(time.Minute) // the bubble's clock
 		for _, c := range s.children(id) {
 			if c.Status != state.Cancelled || paid.Load() > 0 {
 				t.Errorf("the child is %s (%s) and made %d payments", c.Status, c.Transition.Reason, paid.Load())

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A worker that was not given a kind of tool ends the runs that need it, and says what
-// it lacks: no other order of its turns would mend that.
+// A worker without a required kind of tool fails the run with an error that names the kind: a retry would not
+// help.
 func TestUnknownKindOfTool(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

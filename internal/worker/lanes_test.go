@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A worker with one slot takes the more from a lane the higher it is, however much lies
-// in the others, and something from each.
+// A worker with one slot takes more turns from higher lanes, however large the backlog of the others, and some
+// from each lane.
 func TestHigherLanesHaveMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHigherLanesHaveMore(t *testing.T) {
 			mu.Lock()
 			order = append(order, lane[c.Run])
 			mu.Unlock()
-			time.Sleep(time.Second) // of the bubble's clock: each lane asks for the slot again before the turn ends
+			time.Sleep(time.Second) // the bubble's clock: each lane requests the slot again before the turn ends
 			return tool.Result{Content: "ok"}, nil
 		})
 		var ids []state.RunID
@@ -49,7 +49,7 @@ func TestHigherLanesHaveMore(t *testing.T) {
 		for _, p := range order[:each*3/2] {
 			early[p]++
 		}
-		// By weight 24, 12 and 6 of 42; evenly 14 of each.
+		// By weight the shares are 24, 12 and 6 of 42; an even split would be 14 each.
 		if early[state.High] < 20 || early[state.Low] < 3 || early[state.Low] > early[state.Normal] {
 			t.Errorf("of the first turns %v: %v", early, order)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A response of more bytes than a worker takes is a failed call, and says so.
+// A response above the worker's size limit is a failed call with an error that names the limit.
 func TestResponseOverTheLimit(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -33,8 +33,8 @@ func TestResponseOverTheLimit(t *testing.T) {
 	}
 }
 
-// I2, A7: what the tools of one turn answer may be more than the store can write at
-// once. What exceeds the limit becomes an error for the model, and the run goes on.
+// The tool results of one turn may exceed what the store can write at once. A result beyond the limit becomes
+// an error for the model, and the run continues (I2, A7).
 func TestResultsOverTheLimit(t *testing.T) {
 	t.Parallel()
 	picture := state.Image{MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, 512<<10))}

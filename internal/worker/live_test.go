@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The pieces of a response carry the turn of its message, also in an attempt that began with calls of the turn
-// before: readers join the two by it. The first piece of each says that it is.
+// Response deltas carry the turn of their message, also in an attempt that started with calls of the turn
+// before: readers join the two by turn. The first delta of each response is marked as first.
 func TestLiveDeltasNameTheirTurn(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -60,10 +60,10 @@ func TestLiveDeltasNameTheirTurn(t *testing.T) {
 		}
 		text := e.Message.Parts[0].Text
 		if got := slices.Compact(turns[text]); !slices.Equal(got, []int{e.Turn}) {
-			t.Errorf("the pieces of %q carry the turns %v, its message %d", text, got, e.Turn)
+			t.Errorf("the deltas of %q carry turns %v, its message %d", text, got, e.Turn)
 		}
 		if got := first[text]; !slices.Equal(got, []bool{true}) {
-			t.Errorf("the only piece of %q is the first: %v", text, got)
+			t.Errorf("the only delta of %q has first = %v", text, got)
 		}
 	}
 }

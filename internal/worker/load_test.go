@@ -9,8 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// slowAgents is a store that answers the first question for an agent when the asker
-// gives up.
+// slowAgents is a store that answers the first read of an agent only when the caller gives up.
 type slowAgents struct {
 	state.Store
 
@@ -27,8 +26,8 @@ func (s slowAgents) Agent(ctx context.Context, tenant, name string, version int)
 	return s.Store.Agent(ctx, tenant, name, version)
 }
 
-// I7: an abort that comes while a worker asks for an agent that it does not know yet ends
-// the run at once, and not when the lease does.
+// An abort while a worker loads an agent for the first time ends the run at once, not at the end of the lease
+// (I7).
 func TestAbortWhileTheAgentIsLoaded(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -43,6 +42,6 @@ func TestAbortWhileTheAgentIsLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if end := log[len(log)-1]; end.Attempt != 1 {
-		t.Errorf("the run ended at attempt %d: the first one was dropped with its lease", end.Attempt)
+		t.Errorf("the run ended at attempt %d: the worker dropped the first one with its lease", end.Attempt)
 	}
 }

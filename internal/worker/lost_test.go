@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// leaseCounts is a store that counts what it is asked for with a lease.
+// leaseCounts is a store that counts the requests that need a lease.
 type leaseCounts struct {
 	state.Store
 
@@ -34,24 +34,24 @@ func (c *leaseCounts) Commit(ctx context.Context, l state.Lease, done state.Comm
 	return c.Store.Commit(ctx, l, done)
 }
 
-// A worker whose run the store has lost, by a fallback to an older copy, gives it up at the
-// first word of that. It does not ask until the lease is over.
+// A worker drops a run that the store has lost in a failover to an older replica at the first such response. It
+// does not keep asking until the lease ends.
 func TestLostRunIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		waits bool // the tool, until the turn is ended
+		waits bool // the tool waits until the turn ends
 	}{{"at the commit", false}, {"at the renewal", true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := newDeployment(t)
-			memory := s.store.(*memstore.Store) //nolint:forcetypeassert // newDeployment made it
+			memory := s.store.(*memstore.Store) //nolint:forcetypeassert // set by newDeployment
 			empty := memory.Snapshot()
 			store := &leaseCounts{Store: s.store}
 			called, why := make(chan struct{}), make(chan error, 1)
 			s.tools["lose"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
 				memory.Restore(empty)
-				store.renewals.Store(0) // A busy machine may have needed some before.
+				store.renewals.Store(0) // a busy machine may have needed renewals before
 				close(called)
 				if test.waits {
 					<-ctx.Done()
@@ -69,19 +69,19 @@ func TestLostRunIsGivenUp(t *testing.T) {
 			<-called
 			stop()
 			if err := <-why; test.waits && !errors.Is(err, state.ErrFenced) {
-				t.Errorf("the call was ended by %v", err)
+				t.Errorf("the call ended with %v", err)
 			}
 			if n := store.renewals.Load(); n > 2 {
-				t.Errorf("the store was asked %d times for a lease on a run that it has lost", n)
+				t.Errorf("the worker made %d lease requests for a run that the store has lost", n)
 			}
 			if n := store.commits.Load(); n > 1 {
-				t.Errorf("the store was asked %d times to commit a turn of a run that it has lost", n)
+				t.Errorf("the worker tried %d times to commit a turn of a run that the store has lost", n)
 			}
 		})
 	}
 }
 
-// The dead letter of a run that the store has lost reaches the run's tenant, and no other.
+// The dead letter of a run that the store has lost belongs to the run's tenant only.
 func TestLostRunOfATenant(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

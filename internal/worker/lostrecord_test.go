@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run that a turn message names and the store has lost is a failed run of the tenant that the
-// message names, and so is its dead letter.
+// A run named by a turn message but lost by the store is recorded as failed, in the tenant of the message. So
+// is its dead letter.
 func TestLostRunHasFailed(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -40,8 +40,8 @@ func TestLostRunHasFailed(t *testing.T) {
 	})
 }
 
-// A message that is older than the markers of deleted runs is dropped if there is no run: it is
-// neither recorded as lost, which would bring a deleted run back, nor a dead letter.
+// A message that is older than the lifetime of deletion markers is dropped if its run does not exist. Recording
+// the run as lost could bring a deleted run back, and there is no dead letter.
 func TestOldMessageOfNoRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -53,21 +53,21 @@ func TestOldMessageOfNoRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-b.dropped; got != id {
-		t.Errorf("the message of run %s is acknowledged, want that of %s", got, id)
+		t.Errorf("the worker acknowledged the message of run %s, want %s", got, id)
 	}
 	if _, err := s.store.Load(t.Context(), id); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("the run is there: %v", err)
+		t.Errorf("the run exists: %v", err)
 	}
 	if letters, err := s.bus.DeadLetters(t.Context(), "acme", 0, 10); err != nil || len(letters) > 0 {
 		t.Errorf("dead letters: %v, %v", letters, err)
 	}
 }
 
-// agedBus has messages that were published long ago.
+// agedBus delivers messages that were published long ago.
 type agedBus struct {
 	bus.Bus
 
-	dropped chan state.RunID // by their acknowledgement
+	dropped chan state.RunID // runs whose messages were acknowledged
 }
 
 func (b *agedBus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error) {
@@ -102,8 +102,8 @@ func (d agedDelivery) Ack() error {
 	return err
 }
 
-// A run whose message is older than what the store has is not lost, and one that the store has
-// again keeps its checkpoint.
+// A run whose message is older than the store's state is not lost, and a run that reappears in the store keeps
+// its checkpoint.
 func TestRunThatIsBackIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -116,7 +116,7 @@ func TestRunThatIsBackIsNotLost(t *testing.T) {
 	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "x"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a letter", func() bool { // the sweeper publishes the run again, so there may be more
+	eventually(t, "a letter", func() bool { // the sweeper publishes the run again, so there may be more messages
 		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 		return err == nil && len(letters) > 0
 	})
@@ -141,7 +141,7 @@ func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 	return h.Store.Claim(ctx, q)
 }
 
-// A parent whose waiting child the store loses gets an error for it, and continues.
+// A parent whose waiting child the store loses gets an error result for it, and continues.
 func TestParentOfALostChild(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestParentOfALostChild(t *testing.T) {
 	})
 }
 
-// losesChild is a store that has lost a run, until a run is created in its place.
+// losesChild is a store that has lost a run, until another run is created in its place.
 type losesChild struct {
 	state.Store
 
@@ -228,7 +228,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%s: not within two minutes", what)
+			t.Fatalf("%s: timed out after two minutes", what)
 		}
 	}
 }

@@ -25,8 +25,8 @@ func turnStream(t *testing.T, nc *nats.Conn, name string) jetstream.Stream {
 	return stream
 }
 
-// A run whose messages are gone from the stream of a JetStream store, by a power cut, a
-// purge or a backup, keeps the sweeper from no other.
+// A run whose messages a JetStream store has lost, by a power cut, a purge or a restore, does not keep the
+// sweeper from other runs.
 func TestRunGoneFromTheStream(t *testing.T) {
 	s := newDeployment(t)
 	nc := testbed.NATS(t)
@@ -41,7 +41,7 @@ func TestRunGoneFromTheStream(t *testing.T) {
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("ghost.state.run."+string(ghost))); err != nil {
 		t.Fatal(err)
 	}
-	// The first messages of these were lost: the sweeper is to find the runs.
+	// The first messages of these runs were lost: the sweeper must find the runs.
 	var ids []state.RunID
 	for range 20 {
 		ids = append(ids, s.create(state.Limits{}, nil, model.Scripted{Text: "done"}))

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// hiccup is a store that fails to evict the first time.
+// hiccup is a store whose first eviction fails.
 type hiccup struct {
 	state.Store
 
@@ -27,8 +27,8 @@ func (h hiccup) Evict(ctx context.Context, worker string, limit int, delay time.
 	return h.Store.Evict(ctx, worker, limit, delay)
 }
 
-// I2: a worker that is gone is evicted as soon as the store answers, also if it did
-// not when the silence was noticed, whether it was heard before or not.
+// A dead worker is evicted as soon as the store answers, also if the store did not answer when the worker's
+// silence was noticed, and whether or not it was ever seen (I2).
 func TestEvictionIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for name, heard := range map[string]bool{"heard": true, "never heard": false} {
@@ -56,7 +56,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			defer stop()
 			cfg := s.config()
-			cfg.HeartbeatInterval = 200 * time.Millisecond // a worker that stutters starts to listen anew
+			cfg.HeartbeatInterval = 200 * time.Millisecond // a worker that stalls restarts its observation
 			s.workOn(store, cfg)
 			if heard {
 				<-listening
@@ -64,7 +64,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 			}
 			s.awaitReason(id, state.EndCompleted)
 			if !store.failed.Load() {
-				t.Error("nobody tried to evict")
+				t.Error("no worker tried to evict")
 			}
 		})
 	}
@@ -85,8 +85,8 @@ func (b deafBus) Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (func()
 	})
 }
 
-// A worker that misses its own heartbeats evicts no other, even one that does not reach the
-// store either: its subscription may be what is broken.
+// A worker that misses its own heartbeats evicts no other worker, even one that the store misses as well: its
+// own subscription may be broken.
 func TestDeafWorkerEvictsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, deaf := range map[string]bool{"deaf": true, "hearing": false} {
@@ -106,14 +106,14 @@ func TestDeafWorkerEvictsNoOther(t *testing.T) {
 			b.deaf.Store(deaf)
 			time.Sleep(time.Minute)
 			if st, err := s.store.Load(s.t.Context(), id); err != nil || (st.Status == state.Running) != deaf {
-				s.t.Errorf("%s: a minute after the last heartbeat of its owner the run is %s, %v", name, st.Status, err)
+				s.t.Errorf("%s: a minute after the owner's last heartbeat the run is %s, %v", name, st.Status, err)
 			}
 		})
 	}
 }
 
-// A worker that comes back under its id takes up at once what it had in hand: nobody
-// else misses it (I2).
+// A worker that restarts under its id resumes its turns at once, although no other worker noticed its absence
+// (I2).
 func TestRestartUnderTheSameID(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

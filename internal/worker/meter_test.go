@@ -19,8 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// histograms returns what was measured: a line for each set of attributes, with how
-// often and, for numbers that are known beforehand, how much.
+// histograms returns one line per attribute set: the count and, for deterministic values, the sum.
 func histograms(t *testing.T, reader *metric.ManualReader) []string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -48,7 +47,7 @@ func histograms(t *testing.T, reader *metric.ManualReader) []string {
 	return lines
 }
 
-// answering is a provider whose models answer by their names.
+// answering is a provider whose models answer with their names.
 type answering struct {
 	model.Provider
 
@@ -60,8 +59,8 @@ func (a answering) Generate(ctx context.Context, r model.Request, onDelta func(m
 	return a.Provider.Generate(ctx, r, onDelta)
 }
 
-// The metrics of the conventions: how long calls of a model take, with their retries,
-// and how many tokens.
+// The metrics of the semantic conventions report the duration of model calls, including retries, and the number
+// of tokens.
 func TestMeters(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -90,8 +89,8 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// A tenant with a thousand names and addresses of models gets few series of them, and leaves
-// room to the models of others. Models with a price have theirs in any case.
+// A tenant with a thousand model names and addresses gets few series, and leaves space for the models of other
+// tenants. Models with a price always have a series.
 func TestMetersOfManyModels(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

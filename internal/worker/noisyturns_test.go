@@ -31,7 +31,7 @@ func (s *heldCommits) Commit(ctx context.Context, l state.Lease, c state.Commit)
 	return s.Store.Commit(ctx, l, c)
 }
 
-// publishOf publishes the first turn of a run of a tenant.
+// publishOf publishes the first turn of a tenant's run.
 func (s *deployment) publishOf(id state.RunID, tenant string, noisy bool) {
 	s.t.Helper()
 	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal, Noisy: noisy, Tenant: tenant}, string(id)+":1"); err != nil {
@@ -39,8 +39,8 @@ func (s *deployment) publishOf(id state.RunID, tenant string, noisy bool) {
 	}
 }
 
-// On a worker that tenants share, no more turns of noisy tenants than may use the store at once.
-// Those that wait for a model do not count, and the turns of other tenants do not wait for them.
+// On a shared worker, turns of noisy tenants at the store stay within their bound. Turns that wait for a model
+// do not count, and turns of other tenants do not wait.
 func TestNoisyTurnsLeaveRoomAtTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestNoisyTurnsLeaveRoomAtTheStore(t *testing.T) {
 			s.publishOf(id, "noisy", true)
 			ids = append(ids, id)
 		}
-		time.Sleep(time.Minute) // of the bubble's clock
+		time.Sleep(time.Minute) // the bubble's clock
 		if n := store.held.Load(); n != most {
 			t.Errorf("%d turns of a noisy tenant are at the store, want %d", n, most)
 		}
@@ -83,8 +83,7 @@ func (b noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error 
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
-// A tree whose turns work one at a time ends: a run that waits for its children is no part of
-// the bound.
+// A tree whose turns run one at a time ends: a run that waits for its children does not count toward the bound.
 func TestBoundOnNoisyTurnsLetsTreesEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +97,7 @@ func TestBoundOnNoisyTurnsLetsTreesEnd(t *testing.T) {
 		id := s.bomb(2, 100)
 		s.awaitReason(id, state.EndCompleted)
 		if ended, going := s.tree(id); ended != 101 || going != 0 {
-			t.Errorf("the tree has %d runs that ended and %d that are in flight, want 101 with the other run, and none", ended, going)
+			t.Errorf("the tree has %d ended runs and %d in flight, want 101 including the other run, and none", ended, going)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// orphan is the store of the worker that starts a child. It pauses before it creates the
-// child until before returns; then one read of the parent fails.
+// orphan is the store of the worker that starts a child. It pauses before it creates the child until before
+// returns; then one read of the parent fails.
 type orphan struct {
 	state.Store
 
@@ -40,8 +40,8 @@ func (o *orphan) Load(ctx context.Context, id state.RunID) (state.State, error) 
 	return o.Store.Load(ctx, id)
 }
 
-// The child of an aborted parent ends without effects, also if the worker that has created it
-// cannot read the parent afterwards.
+// The child of an aborted parent ends without effects, also if the worker that created it cannot read the
+// parent afterwards.
 func TestChildOfAnAbortedParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -55,7 +55,7 @@ func TestChildOfAnAbortedParent(t *testing.T) {
 		o := &orphan{Store: s.store}
 		o.before = func() {
 			id, _ := o.parent.Load().(state.RunID)
-			s.work(s.config()) // another worker, whose store answers
+			s.work(s.config()) // another worker with a working store
 			s.abort(id)
 			s.awaitReason(id, state.EndAbortedWaiting)
 			close(created)
@@ -66,7 +66,7 @@ func TestChildOfAnAbortedParent(t *testing.T) {
 		s.workOn(o, cfg)
 		s.start(id)
 		<-created
-		time.Sleep(time.Minute) // the bubble's
+		time.Sleep(time.Minute) // the bubble's clock
 		children := s.children(id)
 		if len(children) == 0 {
 			t.Fatal("the parent has no child")

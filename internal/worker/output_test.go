@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// D8: where a provider cannot enforce a schema beside tools, the model answers by a tool that nobody
-// else sees, also when it is a fallback model.
+// If a provider cannot enforce a schema together with tools, the model answers through an internal tool that
+// users do not see. This also holds for a fallback model (D8).
 func TestAnswerByTool(t *testing.T) {
 	t.Parallel()
 	call := func(name, args string) mockmodel.Response {

@@ -13,15 +13,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A worker that was only paused hands in what its call came to, and whoever has taken the
-// turn up uses it: nobody is told that the outcome is unknown.
+// A worker that was only paused submits its call's result, and the worker that has resumed the turn uses it:
+// the model does not read that the outcome is unknown.
 func TestPausedWorkerHandsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
 		tool := newBlocking()
 		s.tools["pay"] = tool
 		first := s.config()
-		first.Slots, first.LateResults = 1, 3*time.Second // it cannot take its own turn up
+		first.Slots, first.LateResults = 1, 3*time.Second // it cannot resume its own turn
 		s.work(first)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, call("pay", "c1"), model.Scripted{Text: "done"})
 		<-tool.started
@@ -36,21 +36,20 @@ func TestPausedWorkerHandsIn(t *testing.T) {
 		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: due[0].Version, Priority: state.Normal}, "again"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // the bubble's
+		time.Sleep(time.Second) // the bubble's clock
 		close(tool.release)
 		s.awaitReason(id, state.EndCompleted)
 		if n := tool.calls.Load(); n != 1 {
 			t.Errorf("the tool was called %d times", n)
 		}
 		if told := strings.Join(s.transcript(id), "\n"); strings.Contains(told, "unknown") {
-			t.Errorf("the model was told\n%s", told)
+			t.Errorf("the model read\n%s", told)
 		}
 	})
 }
 
-// What a call comes to counts that was in flight when its worker heard that the lease is over:
-// the answer may have been here before that, unread. And so it does if the message of the turn
-// was handed out once more meanwhile.
+// The result of a call counts if the call was in flight when its worker learned that the lease had ended: the
+// result may have arrived before, unread. It also counts if the turn message was redelivered in between.
 func TestPausedWorkerReadsBeforeItGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -89,20 +88,20 @@ func TestPausedWorkerReadsBeforeItGivesUp(t *testing.T) {
 		second := s.config()
 		second.LateResults = 3 * time.Second
 		s.work(second)
-		time.Sleep(time.Second) // the bubble's; a renewal is due after 400 ms
+		time.Sleep(time.Second) // the bubble's clock; a renewal is due after 400 ms
 		close(tool.release)
 		s.awaitReason(id, state.EndCompleted)
 		if n := tool.calls.Load(); n != 1 {
 			t.Errorf("the tool was called %d times", n)
 		}
 		if told := strings.Join(s.transcript(id), "\n"); strings.Contains(told, "unknown") {
-			t.Errorf("the model was told\n%s", told)
+			t.Errorf("the model read\n%s", told)
 		}
 	})
 }
 
-// Of a worker that is back results are waited for longer: it has those of all its turns to hand
-// in. One that is gone has nothing to wait for.
+// A turn waits longer for results of a worker that is back, because it has those of all its turns to submit. It
+// does not wait for a dead worker.
 func TestWorkerThatIsBackGetsTime(t *testing.T) {
 	for name, from := range map[string]string{"back": "", "gone": "gone"} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +110,7 @@ func TestWorkerThatIsBackGetsTime(t *testing.T) {
 				tool := newBlocking()
 				s.tools["pay"] = tool
 				first := s.config()
-				first.Slots, first.LateResults = 1, time.Minute // it cannot take its own turn up
+				first.Slots, first.LateResults = 1, time.Minute // it cannot resume its own turn
 				s.work(first)
 				id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, call("pay", "c1"), model.Scripted{Text: "done"})
 				<-tool.started
@@ -127,11 +126,11 @@ func TestWorkerThatIsBackGetsTime(t *testing.T) {
 				if err := s.bus.PublishTurn(t.Context(), again, "again"); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(8 * time.Second) // the bubble's
+				time.Sleep(8 * time.Second) // the bubble's clock
 				close(tool.release)
 				s.awaitReason(id, state.EndCompleted)
 				if told := strings.Join(s.transcript(id), "\n"); strings.Contains(told, "unknown") != (name == "gone") {
-					t.Errorf("%s: the model was told\n%s", name, told)
+					t.Errorf("%s: the model read\n%s", name, told)
 				}
 			})
 		})

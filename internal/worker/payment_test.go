@@ -22,8 +22,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// mortal is the store of a worker that is killed: from then on nothing of what the worker
-// asks for is done, and none of its results is handed in.
+// mortal is the store of a worker that can be killed. After that, none of its requests takes effect and none of
+// its results is submitted.
 type mortal struct {
 	state.Store
 
@@ -72,20 +72,20 @@ func (m *mortal) Release(ctx context.Context, l state.Lease, delay time.Duration
 	return m.Store.Release(ctx, l, delay)
 }
 
-// bank is a payment service that takes an order as often as it is told to, but for one key
-// at most once, and not under a key that it has refused.
+// bank is a payment service. It executes each request for an order, but at most once per key, and never under a
+// key it has refused.
 type bank struct {
 	mu       sync.Mutex
 	paid     map[string]string   // key: order
 	refused  map[string]bool     // keys
-	arrived  map[string]int      // order: requests for it
+	arrived  map[string]int      // order: number of requests
 	orders   map[string][]string // order: the keys of its requests
 	probes   int
-	waiting  int                      // requests for whose worker there is no answer
-	arrival  chan struct{}            // something has come
-	killed   chan struct{}            // closed when the worker of the requests that wait is killed
-	settled  map[string]chan struct{} // key: closed when somebody has asked what became of it
-	refusals int                      // requests under a refused key
+	waiting  int                      // number of unanswered requests of the current worker
+	arrival  chan struct{}            // signals the arrival of a request
+	killed   chan struct{}            // closed when the worker of the waiting requests is killed
+	settled  map[string]chan struct{} // key: closed when the probe has asked about it
+	refusals int                      // number of requests under a refused key
 }
 
 func newBank() *bank {
@@ -102,7 +102,7 @@ func (b *bank) asked(key string) chan struct{} {
 	return b.settled[key]
 }
 
-// pay takes an order; false if its key is refused.
+// pay executes an order. It returns false if the key is refused.
 func (b *bank) pay(key, order string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,15 +134,15 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrival, killed := b.arrived[order.ID], b.killed
 	b.mu.Unlock()
 
-	// What becomes of a request: three kinds of kill the first time, one the second.
+	// The fate of a request: three kinds of kill on the first arrival, one on the second.
 	fate := order.Number % 5
 	switch {
-	case arrival == 1 && fate <= 2, arrival == 2 && order.Number%7 == 0: // done, and nobody hears of it
+	case arrival == 1 && fate <= 2, arrival == 2 && order.Number%7 == 0: // executed, but the answer is lost
 		b.pay(key, order.ID)
 		b.wait(killed)
 	case arrival == 1 && fate == 3: // lost on its way
 		b.wait(killed)
-	case arrival == 1: // on its way for long
+	case arrival == 1: // delayed on its way
 		b.wait(killed)
 		b.mu.Lock()
 		asked := b.asked(key)
@@ -156,7 +156,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait lets a request wait until its worker is killed.
+// wait blocks a request until its worker is killed.
 func (b *bank) wait(killed chan struct{}) {
 	b.mu.Lock()
 	b.waiting++
@@ -168,7 +168,7 @@ func (b *bank) wait(killed chan struct{}) {
 	<-killed
 }
 
-// probe says what became of a key. It is not always well.
+// probe reports the outcome for a key. It sometimes fails.
 func (b *bank) probe(w http.ResponseWriter, key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,8 +193,8 @@ func (b *bank) probe(w http.ResponseWriter, key string) {
 	}
 }
 
-// kill waits until so many requests wait, kills their worker, and has the rest of the
-// deployment learn of it.
+// kill waits for the given number of waiting requests, kills their worker, and lets the rest of the deployment
+// notice it.
 func (b *bank) kill(s *deployment, want func(waiting int) bool, w *mortal, id string, stop func()) int {
 	s.t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)
@@ -232,9 +232,9 @@ func (b *bank) kill(s *deployment, want func(waiting int) bool, w *mortal, id st
 	return n
 }
 
-// I4: workers are killed between the effect of a payment and its result, or on the way
-// there. The payment service is asked: nothing is paid twice, everything is paid, and the
-// model does not hear that an outcome is unknown. The full form kills 1,000 times.
+// Workers are killed between a payment's effect and its result, or while the request is in flight. With the
+// probe, every order is paid exactly once and the model never reads an unknown outcome (I4). The full test
+// kills 1,000 times.
 func TestPaymentsAreSettled(t *testing.T) {
 	t.Parallel()
 	want := 1000
@@ -272,7 +272,7 @@ func TestPaymentsAreSettled(t *testing.T) {
 		}
 		kills += b.kill(s, func(n int) bool { return n == wave }, store, first.ID, stop)
 
-		// The next worker takes them up, and is killed with what it has started again.
+		// The next worker resumes the turns, and is killed with the calls it has started again.
 		second := config()
 		store = &mortal{Store: s.store}
 		stop = s.workOn(store, second)
@@ -295,14 +295,14 @@ func TestPaymentsAreSettled(t *testing.T) {
 	}
 	for order, n := range paid {
 		if n > 1 {
-			t.Errorf("I4: %s is paid %d times, requests %v", order, n, b.orders[order])
+			t.Errorf("I4: order %s was paid %d times, requests %v", order, n, b.orders[order])
 		}
 	}
 	if missing := runs - len(paid); missing > unknown {
-		t.Errorf("%d of %d orders are not paid", missing, runs)
+		t.Errorf("%d of %d orders were not paid", missing, runs)
 	}
 	if unknown*100 > kills {
-		t.Errorf("of %d kills the model heard %d times that the outcome is unknown", kills, unknown)
+		t.Errorf("after %d kills the model read %d times that the outcome is unknown", kills, unknown)
 	}
 	if b.refusals == 0 {
 		t.Error("no request came late")
@@ -310,7 +310,7 @@ func TestPaymentsAreSettled(t *testing.T) {
 	t.Logf("%d kills in %d runs, %d questions: %d paid twice, %d requests refused, %d times unknown", kills, runs, b.probes, len(b.paid)-len(paid), b.refusals, unknown)
 }
 
-// left is how many of the runs have not ended.
+// left returns the number of runs that have not ended.
 func (s *deployment) left(ids []state.RunID) int {
 	s.t.Helper()
 	n := 0

@@ -20,8 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A tenant that is narrowed after its agent was saved is held to what it may use at the next
-// call, whatever the call is.
+// If a tenant is restricted after its agent was saved, the restriction applies from the next call of any kind.
 func TestNarrowedTenant(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -71,7 +70,7 @@ func TestNarrowedTenant(t *testing.T) {
 	}
 }
 
-// never is a kind of tool that must not be asked.
+// never is a kind of tool that must not be called.
 type never struct {
 	tool.Plain
 
@@ -86,6 +85,6 @@ func (n never) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error)
 }
 
 func (n never) Pin(context.Context, tool.Bound) (json.RawMessage, error) {
-	n.t.Error("asked for its tools")
+	n.t.Error("the worker requested its tools")
 	return nil, context.Canceled
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The worker's own prices say what a run has cost.
+// The cost of a run uses the worker's own prices.
 func TestOwnPrices(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -20,7 +20,7 @@ func TestOwnPrices(t *testing.T) {
 	}
 }
 
-// Counts that no response can have are bounded, so that sums neither overflow nor shrink.
+// Absurd token counts are bounded, so that sums neither overflow nor shrink.
 func TestAbsurdUsage(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

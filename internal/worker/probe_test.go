@@ -26,8 +26,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// loses is a tool whose workers are lost while it runs: as often as it is told, then it
-// returns. It notes the calls that it gets.
+// loses is a tool whose worker is lost during the call, a given number of times; then it returns. It records
+// its calls.
 type loses struct {
 	times int
 
@@ -62,7 +62,7 @@ func (l *loses) keys() []string {
 	return keys
 }
 
-// asked is a probe that gives these answers, the last for ever, and notes what it is asked.
+// asked is a probe that gives these answers, repeating the last, and records its questions.
 type asked struct {
 	answers []tool.Result
 
@@ -77,8 +77,8 @@ func (a *asked) Call(_ context.Context, c tool.Call) (tool.Result, error) {
 	return a.answers[min(len(a.calls), len(a.answers))-1], nil
 }
 
-// losing submits a run that pays, and kills its worker at each start of the tool but the
-// last. It returns the run, which the last worker has.
+// losing submits a run that pays, and kills its worker at each start of the tool but the last. It returns the
+// run, which the last worker has.
 func (s *deployment) losing(pay *loses, probe tool.Tool, def agent.Definition, change func(*worker.Config)) state.RunID {
 	s.t.Helper()
 	s.tools["pay"], s.tools["pay_probe"] = pay, probe
@@ -130,8 +130,8 @@ func (s *deployment) wantUnknown(id state.RunID) {
 	}
 }
 
-// What was done is the result, as if the tool had returned it: its size is bounded, and the
-// probe is asked with the key and the arguments that the tool got.
+// If the probe reports the call as done, its result counts as the tool's result: its size is bounded. The probe
+// gets the key and arguments that the tool got.
 func TestProbeSaysDone(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -139,22 +139,22 @@ func TestProbeSaysDone(t *testing.T) {
 	id := s.losing(pay, probe, agent.Definition{Tools: []agent.Tool{{Name: "pay", MaxResult: 10, Timeout: model.Duration(time.Hour), Probe: &tool.Probe{}}}}, nil)
 	s.wantResult(id, "paid xxxxx\n[output truncated: 10 of 105 bytes]")
 	if len(pay.calls) != 1 || len(probe.calls) != 1 {
-		t.Fatalf("%d starts, %d questions, want 1 and 1", len(pay.calls), len(probe.calls))
+		t.Fatalf("%d starts, %d probe calls, want 1 and 1", len(pay.calls), len(probe.calls))
 	}
 	was, got := pay.calls[0], probe.calls[0]
 	if got.IdempotencyKey != was.IdempotencyKey || string(got.Arguments) != string(was.Arguments) || got.ID != was.ID || got.Run != was.Run || got.Name != "pay_probe" {
-		t.Errorf("asked about %+v, want what the tool got: %+v", got, was)
+		t.Errorf("the probe got %+v, want what the tool got: %+v", got, was)
 	}
 	if left := time.Until(got.Deadline); left < 30*time.Minute {
-		t.Errorf("the probe has %s, want the time limit of the tool", left)
+		t.Errorf("the probe's time limit is %s, want the tool's", left)
 	}
 	if st := s.awaitReason(id, state.EndCompleted); st.Usage.ToolCalls != 1 {
-		t.Errorf("%d tool calls are counted", st.Usage.ToolCalls)
+		t.Errorf("%d tool calls were counted", st.Usage.ToolCalls)
 	}
 }
 
-// A hook that changes the arguments changes the key with them. It is not asked again before
-// the probe is, and could answer something else.
+// A hook that changes the arguments also changes the key. It is not called again before the probe, because it
+// could decide differently.
 func TestProbeGetsWhatTheToolGot(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -170,12 +170,12 @@ func TestProbeGetsWhatTheToolGot(t *testing.T) {
 	s.wantResult(id, "paid")
 	was, got := pay.calls[0], probe.calls[0]
 	if got.IdempotencyKey != was.IdempotencyKey || string(got.Arguments) != string(was.Arguments) || !strings.Contains(string(was.Arguments), "C1") {
-		t.Errorf("asked about %s %s, want what the tool got: %s %s", got.IdempotencyKey, got.Arguments, was.IdempotencyKey, was.Arguments)
+		t.Errorf("the probe got %s %s, want what the tool got: %s %s", got.IdempotencyKey, got.Arguments, was.IdempotencyKey, was.Arguments)
 	}
 }
 
-// I4: a call whose key is refused is started again at once, with another key, and only once:
-// if its worker is lost again, and the probe says the same, the outcome is unknown.
+// A call whose key the probe refuses is restarted at once with another key, but only once: if its worker is
+// lost again and the probe answers the same, the outcome is unknown (I4).
 func TestProbeRefusesTheKey(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -197,23 +197,22 @@ func TestProbeRefusesTheKey(t *testing.T) {
 		}
 		keys := pay.keys()
 		if len(keys) != test.starts || keys[0] == keys[1] {
-			t.Errorf("started with the keys %v, want %d that differ", keys, test.starts)
+			t.Errorf("started with the keys %v, want %d different ones", keys, test.starts)
 		}
 		for i, c := range probe.calls {
 			if c.IdempotencyKey != keys[i] {
-				t.Errorf("question %d is about %s, want %s", i+1, c.IdempotencyKey, keys[i])
+				t.Errorf("probe call %d is about %s, want %s", i+1, c.IdempotencyKey, keys[i])
 			}
 		}
 	}
 }
 
-// I4, I6: without a promise a call that was not done may still be done until its deadline,
-// and a margin after it. Until then the turn waits and holds no worker; then the probe is
-// asked anew, and its word counts. The key stays the same.
+// Without a promise, a call that was not done may still arrive until its deadline plus a margin. Until then the
+// turn waits without a worker. Then the probe is called again and decides; the key stays the same (I4, I6).
 func TestProbeWithoutPromise(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		after  tool.Result // what it answers after the deadline
+		after  tool.Result // the probe's answer after the deadline
 		starts int
 		result string
 	}{
@@ -234,10 +233,10 @@ func TestProbeWithoutPromise(t *testing.T) {
 				})
 				id := s.losing(pay, probe, agent.Definition{Tools: []agent.Tool{{Name: "pay", Timeout: model.Duration(30 * time.Second), Probe: &tool.Probe{}}}},
 					func(cfg *worker.Config) { cfg.ProbeMargin = 7 * time.Second })
-				time.Sleep(20 * time.Second) // the bubble's
+				time.Sleep(20 * time.Second) // the bubble's clock
 				st, err := s.store.Load(t.Context(), id)
 				if err != nil || st.Status == state.Running {
-					t.Errorf("after 20 s the run is %s, %v: a worker waits with it", st.Status, err)
+					t.Errorf("after 20 s the run is %s, %v: it occupies a worker", st.Status, err)
 				}
 				time.Sleep(30 * time.Second)
 				s.wantResult(id, test.result)
@@ -248,15 +247,15 @@ func TestProbeWithoutPromise(t *testing.T) {
 					t.Errorf("I4: started again after %s, while the first request may still arrive", pay.at[1].Sub(began))
 				}
 				if questions > 6 {
-					t.Errorf("asked %d times", questions)
+					t.Errorf("the probe was called %d times", questions)
 				}
 			})
 		})
 	}
 }
 
-// A probe that fails, hangs, panics or talks nonsense has not said anything. It is asked a few
-// times, and then the model learns what it learns without one.
+// A probe that fails, hangs, panics or returns an invalid answer gives no outcome. The worker calls it a few
+// times; then the model reads the same as without a probe.
 func TestProbeCannotSay(t *testing.T) {
 	for name, probe := range map[string]tool.Func{
 		"an error":  func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{}, context.Canceled },
@@ -283,17 +282,17 @@ func TestProbeCannotSay(t *testing.T) {
 					n++
 					return probe(ctx, c)
 				}), agent.Definition{Tools: []agent.Tool{{Name: "pay", Timeout: model.Duration(2 * time.Second), Probe: &tool.Probe{}}}}, nil)
-				time.Sleep(10 * time.Second) // the bubble's
+				time.Sleep(10 * time.Second) // the bubble's clock
 				s.wantUnknown(id)
 				if len(pay.calls) != 1 || n != 3 {
-					t.Errorf("%d starts, %d questions, want 1 and 3", len(pay.calls), n)
+					t.Errorf("%d starts, %d probe calls, want 1 and 3", len(pay.calls), n)
 				}
 			})
 		})
 	}
 }
 
-// A probe that comes round is heard.
+// A probe that recovers decides the outcome.
 func TestProbeIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -301,7 +300,7 @@ func TestProbeIsAskedAgain(t *testing.T) {
 	s.wantResult(s.losing(pay, probe, agent.Definition{}, nil), `{"id":7}`)
 }
 
-// I7: an abort ends a run whose probe is being asked.
+// An abort ends a run during a probe call (I7).
 func TestAbortDuringProbe(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -316,11 +315,11 @@ func TestAbortDuringProbe(t *testing.T) {
 	s.abort(id)
 	s.await(id, "cancelled", func(st state.State) bool { return st.Status == state.Cancelled })
 	if len(pay.calls) != 1 || len(begun) != 0 {
-		t.Errorf("%d starts, %d more questions after the abort", len(pay.calls), len(begun))
+		t.Errorf("%d starts, %d more probe calls after the abort", len(pay.calls), len(begun))
 	}
 }
 
-// A message that interrupts a turn while a probe is being called costs neither an attempt nor the answer of the probe.
+// A message that interrupts a turn during a probe call costs neither an attempt nor the probe's answer.
 func TestInterruptDuringProbe(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -349,8 +348,8 @@ func TestInterruptDuringProbe(t *testing.T) {
 	}
 }
 
-// One tool of an MCP server is the probe of another: what it stands for is found as that of
-// tools is.
+// A tool of an MCP server can be the probe of another: the worker resolves its name in the same way as that of
+// a tool.
 func TestProbeOverMCP(t *testing.T) {
 	t.Parallel()
 	s, pay := newDeployment(t), newLoses(1)
@@ -370,7 +369,7 @@ func TestProbeOverMCP(t *testing.T) {
 	id := s.losing(pay, nil, agent.Definition{Tools: []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.EncodeSettings(own)}}}}, with)
 	s.wantResult(id, "paid, says MCP")
 	if want := []any{"payment_status", pay.keys()[0], `{"amount":5}`}; !slices.Equal(meta, want) {
-		t.Errorf("the server was asked %v, want %v", meta, want)
+		t.Errorf("the server got the calls %v, want %v", meta, want)
 	}
 
 	own.Allow = nil

@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Turns with which three workers were lost are taken one at a time, and being deferred
-// costs none of them an attempt; a turn that is new goes on beside them.
+// Turns that lost three workers run one at a time. Deferring them costs no attempt, and a new turn runs next to
+// them.
 func TestQuarantinedTurnsAreAlone(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -75,7 +75,7 @@ func TestQuarantinedTurnsAreAlone(t *testing.T) {
 	}
 }
 
-// A run that a newer build wrote goes back to the queue, for others, untouched.
+// A run written by a newer build returns to the queue unchanged, for other workers.
 func TestNewerRunIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -95,7 +95,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deferred := 0.0; deferred < 3; <-tick.C { // it comes back each time
+	for deferred := 0.0; deferred < 3; <-tick.C { // it is redelivered each time
 		families, err := cfg.Registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestNewerRunIsLeftAlone(t *testing.T) {
 			}
 		}
 		if t.Context().Err() != nil {
-			t.Fatal("the message does not come back")
+			t.Fatal("the message is not redelivered")
 		}
 	}
 	if letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(letters) != 0 {

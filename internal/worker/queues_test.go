@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// publishTo puts the first turn of a run into a queue.
+// publishTo publishes the first turn of a run to a queue.
 func (s *deployment) publishTo(id state.RunID, l bus.QueueKey) {
 	s.t.Helper()
 	if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: 1, Priority: l.Lane, Noisy: l.Noisy}, string(id)+":1"); err != nil {
@@ -22,7 +22,7 @@ func (s *deployment) publishTo(id state.RunID, l bus.QueueKey) {
 	}
 }
 
-// A queue that is alone has every slot, and so has everybody else.
+// A single queue can use every slot, whichever it is.
 func TestOneQueueHasAllSlots(t *testing.T) {
 	t.Parallel()
 	for _, l := range bus.QueueKeys() {
@@ -51,8 +51,7 @@ func TestOneQueueHasAllSlots(t *testing.T) {
 	}
 }
 
-// A worker with one slot takes from both queues of a lane in turn: neither
-// waits for the end of the other.
+// A worker with one slot alternates between the two queues of a lane: neither waits until the other is empty.
 func TestQueuesTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +72,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 		cfg.Slots = 1
 		stop := s.work(cfg)
 		s.submit(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "first"}}, call("first", "c"))
-		synctest.Wait() // until whoever takes from a queue waits for the slot
+		synctest.Wait() // until the reader of each queue waits for the slot
 		var ids []state.RunID
 		for i := range 2 * each {
 			id := s.create(state.Limits{MaxTurns: 1}, []agent.Tool{{Name: "note"}}, call("note", "c"))

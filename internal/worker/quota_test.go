@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// counted is a store that counts what is asked of its quotas.
+// counted is a store that counts quota requests.
 type counted struct {
 	state.Store
 
@@ -47,7 +47,7 @@ func limits(t *testing.T, text string) model.RateLimits {
 	return l
 }
 
-// fill uses a quota up for about so long.
+// fill uses up a quota for about the given time.
 func (s *deployment) fill(l model.RateLimits, provider, name string, d time.Duration) (key string) {
 	s.t.Helper()
 	key, q, _ := l.For(provider, "", name, "")
@@ -57,7 +57,7 @@ func (s *deployment) fill(l model.RateLimits, provider, name string, d time.Dura
 	return key
 }
 
-// refusing is a model that fails as it is told, and then answers.
+// refusing is a model that fails as configured, and then answers.
 type refusing struct {
 	mu       sync.Mutex
 	failures []model.Error
@@ -82,8 +82,7 @@ func (p *refusing) made() []time.Time {
 	return append([]time.Time(nil), p.calls...)
 }
 
-// A model without a limit costs no question to the store, nor does a scripted one
-// that no limit names.
+// A model without a limit makes no quota request, and neither does a scripted model that no limit names.
 func TestNoLimitAsksNobody(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -96,13 +95,12 @@ func TestNoLimitAsksNobody(t *testing.T) {
 		s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: m}), state.EndCompleted)
 	}
 	if n := store.calls.Load(); n != 0 {
-		t.Errorf("the quotas were asked %d times", n)
+		t.Errorf("the worker made %d quota requests", n)
 	}
 }
 
-// A17, I6: a run that has to wait for its quota holds no worker; it keeps its place
-// when the worker goes, and asks for its answer with another. Nothing counts as a
-// failed call: the script goes on where it was.
+// A run that waits for its quota occupies no worker. It keeps its reservation when the worker stops, and makes
+// its call on another. The wait does not count as a failed call: the script continues where it was (A17, I6).
 func TestWaitsForQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +113,7 @@ func TestWaitsForQuota(t *testing.T) {
 		id := s.submit(state.Limits{}, nil, model.Scripted{Text: "first"}, model.Scripted{Text: "second"})
 		st := s.awaitReason(id, state.WaitingSchedule)
 		if st.Reservation == nil || st.Failures != 0 || st.ModelRequests != 0 {
-			t.Errorf("the run waits with place %v, %d failures, %d calls", st.Reservation, st.Failures, st.ModelRequests)
+			t.Errorf("the run has reservation %v, %d failures, %d calls", st.Reservation, st.Failures, st.ModelRequests)
 		}
 		families, err := cfg.Registry.Gather()
 		if err != nil || !hasMetric(families, "turnpike_rate_limit_waits_total") {
@@ -126,7 +124,7 @@ func TestWaitsForQuota(t *testing.T) {
 		next.RateLimits = l
 		s.work(next)
 		if st = s.awaitReason(id, state.EndCompleted); *st.Output != "first" || st.Reservation != nil {
-			t.Errorf("the run ends with %q, place %v", *st.Output, st.Reservation)
+			t.Errorf("the run ends with %q, reservation %v", *st.Output, st.Reservation)
 		}
 	})
 }
@@ -135,7 +133,7 @@ func hasMetric[F interface{ GetName() string }](families []F, name string) bool 
 	return slices.ContainsFunc(families, func(f F) bool { return f.GetName() == name })
 }
 
-// A short wait is waited for in the turn.
+// A short quota wait happens inside the turn.
 func TestShortWaitForQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,9 +150,8 @@ func TestShortWaitForQuota(t *testing.T) {
 	})
 }
 
-// A17: what a provider tells one worker, all keep to. A run that has another model
-// goes on with that one, as it would if it had been told itself; to a limit of our
-// own it keeps.
+// If a provider asks one worker to wait, all workers comply. A run with a fallback model uses that instead, as
+// it would if it had received the answer itself. It does not do so for a limit of our own (A17).
 func TestProviderSaysWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +169,7 @@ func TestProviderSaysWait(t *testing.T) {
 		told := s.submitTo(live)
 		s.awaitReason(told, state.WaitingSchedule)
 		for _, store := range stores {
-			// Every worker has taken in one answer: it has asked again since.
+			// Every worker has read the pause once it asks again.
 			<-store.seen
 			<-store.seen
 		}
@@ -187,23 +184,23 @@ func TestProviderSaysWait(t *testing.T) {
 		}
 		for _, id := range others {
 			if st := s.awaitReason(id, state.EndCompleted); st.ModelRequests != 1 {
-				t.Errorf("a run that was not told itself made %d calls", st.ModelRequests)
+				t.Errorf("a run that had not received the answer itself made %d calls", st.ModelRequests)
 			}
 		}
 		s.awaitReason(told, state.EndCompleted)
 		calls := p.made()
 		if len(calls) != 22 {
-			t.Errorf("%d calls, want one that is refused and 21 more", len(calls))
+			t.Errorf("%d calls, want one refused call and 21 more", len(calls))
 		}
 		for _, at := range calls[1:] {
 			if after := at.Sub(calls[0]); after < 3*time.Second {
-				t.Errorf("a call %s after the provider asked for three seconds", after)
+				t.Errorf("a call was made %s after the provider asked for three seconds", after)
 			}
 		}
 	})
 }
 
-// polled is a store that tells when a worker has learned which quotas are paused.
+// polled is a store that reports when a worker has read which quotas are paused.
 type polled struct {
 	state.Store
 
@@ -218,7 +215,7 @@ func (p *polled) Paused(ctx context.Context) ([]string, error) {
 	return keys, err
 }
 
-// A long wait for a limit of our own is no reason to ask another model.
+// A long wait for a limit of our own does not switch to the fallback model.
 func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -232,12 +229,12 @@ func TestQuotaWaitDoesNotFallBack(t *testing.T) {
 		Provider: "scripted", Name: "slow", Responses: answers, Fallback: []agent.Model{{Provider: "scripted", Name: "fast", Responses: answers}},
 	}})
 	if st := s.awaitReason(id, state.WaitingSchedule); st.Fallback != 0 || st.Reservation == nil {
-		t.Errorf("the run uses model %d, place %v", st.Fallback, st.Reservation)
+		t.Errorf("the run uses model %d, reservation %v", st.Fallback, st.Reservation)
 	}
 }
 
-// A second try over the limit is not made: the failure of the first
-// decides, so a model that fails is not asked for ever.
+// A retry beyond the limit is not made. The failure of the first try counts, so a failing model is not called
+// forever.
 func TestNoCapacityForAnotherTry(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -248,12 +245,11 @@ func TestNoCapacityForAnotherTry(t *testing.T) {
 	s.work(cfg)
 	st := s.awaitReason(s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}}), state.WaitingSchedule)
 	if st.Failures != 1 || st.Reservation != nil || len(p.made()) != 1 {
-		t.Errorf("%d failures, place %v, %d calls; want the failure to count", st.Failures, st.Reservation, len(p.made()))
+		t.Errorf("%d failures, reservation %v, %d calls; want the failure to count", st.Failures, st.Reservation, len(p.made()))
 	}
 }
 
-// Where the store does not answer, nobody knows whether the limit allows it: the run
-// waits a moment.
+// If the store does not answer, the worker cannot check the limit: the run waits a moment.
 func TestQuotaOutOfReach(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -270,7 +266,7 @@ func TestQuotaOutOfReach(t *testing.T) {
 	}
 }
 
-// I7: an abort ends a wait for a quota at once.
+// An abort ends a quota wait at once (I7).
 func TestAbortWhileWaitingForQuota(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// partner is a remote agent that answers with what it was told.
+// partner is a remote agent that echoes its input.
 type partner struct{}
 
 func (partner) Execute(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
@@ -39,8 +39,7 @@ func (partner) Cancel(context.Context, *a2asrv.ExecutorContext) iter.Seq2[a2a.Ev
 	return func(func(a2a.Event, error) bool) {}
 }
 
-// K7: a two_phase run delegates to a remote agent, over A2A, with a token that only
-// the environment knows.
+// A two_phase run delegates to a remote agent over A2A, with a token from the environment (K7).
 func TestRemoteAgent(t *testing.T) {
 	t.Setenv("TURNPIKE_SECRET_PARTNER_TOKEN", "sesame")
 	mux := http.NewServeMux()
@@ -86,8 +85,8 @@ func TestRemoteAgent(t *testing.T) {
 	}
 }
 
-// A tool of kind http makes a request with the arguments of the call, and with a
-// secret that no log, event or transcript has.
+// A tool of kind http sends a request with the arguments of the call and a secret. The secret appears in no
+// log, event or transcript.
 func TestHTTPTool(t *testing.T) {
 	t.Setenv("TURNPIKE_SECRET_WEATHER_KEY", "c4n4ry")
 	t.Setenv("WEATHER_KEY", "c4n4ry of the environment")
@@ -138,8 +137,7 @@ func TestHTTPTool(t *testing.T) {
 	}
 }
 
-// Whoever may define an agent may name a secret, but none of what the worker itself
-// gets in with.
+// The author of an agent may name a secret, but not one of the worker's own credentials.
 func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	t.Setenv("TURNPIKE_NATS_URL", "nats://user:c4n4ry@nats.example")
 	asked := make(chan string, 1)
@@ -161,7 +159,7 @@ func TestOwnCredentialsAreNoSecrets(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 	select {
 	case key := <-asked:
-		t.Errorf("a server of somebody's got %q", key)
+		t.Errorf("a foreign server received %q", key)
 	default:
 	}
 	if got := s.transcript(id)[2]; !strings.Contains(got, "secret TURNPIKE_NATS_URL is not set") {

@@ -12,8 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// broken is a provider whose first calls break off in the way of the test, and which answers
-// the others.
+// broken is a provider whose first calls break off as configured. It answers later calls.
 type broken struct {
 	mu    sync.Mutex
 	calls int
@@ -60,7 +59,7 @@ func tombstoned(e state.Entry) bool { return e.Type == state.EntryTombstoned }
 
 func recovered(e state.Entry) bool { return e.Reason == state.Recovered }
 
-// counts fails the test unless the usage of a run is the sum of what its log tells.
+// counts fails the test unless a run's usage equals the sum over its log.
 func (s *deployment) counts(id state.RunID) state.Usage {
 	s.t.Helper()
 	var sum state.Usage
@@ -82,9 +81,8 @@ func (s *deployment) counts(id state.RunID) state.Usage {
 	return st.Usage
 }
 
-// Calls that broke off and were made again within a turn are in the log with their text and
-// what they have cost: as far as the provider told it, and estimated beyond that. Calls that
-// were refused have cost nothing.
+// Calls that broke off and were retried within a turn are in the log with their text and cost: the usage that
+// the provider reported, and an estimate for the rest. Refused calls cost nothing.
 func TestRetriedCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -106,16 +104,16 @@ func TestRetriedCallsAreCounted(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 	lost := s.entries(id, tombstoned)
 	if len(lost) != 2 || lost[0].Usage == nil || lost[1].Usage == nil {
-		t.Fatalf("the log tells of %+v", lost)
+		t.Fatalf("the log has the failed calls %+v", lost)
 	}
 	if u := lost[0].Usage; u.InputTokens != 100 || u.OutputTokens != 500 || u.Estimated || u.CostUSD == nil || u.ModelCalls != 1 || lost[0].Message.Text() != "five hundred tokens" {
-		t.Errorf("the first call has used %+v", u)
+		t.Errorf("the first call used %+v", u)
 	}
 	if u := lost[1].Usage; u.InputTokens != 100 || u.OutputTokens != 10 || !u.Estimated || u.CostUSD == nil {
-		t.Errorf("the second call has used %+v", u)
+		t.Errorf("the second call used %+v", u)
 	}
 	if u := s.counts(id); u.InputTokens != 300 || u.OutputTokens != 520 || u.ModelCalls != 3 || !u.Estimated {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 	if st, _ := s.store.Load(t.Context(), id); st.ModelRequests != 3 || st.Turn != 1 {
 		t.Errorf("%d calls in %d turns", st.ModelRequests, st.Turn)
@@ -124,11 +122,11 @@ func TestRetriedCallsAreCounted(t *testing.T) {
 	refused := s.submit(state.Limits{}, nil)
 	s.awaitReason(refused, state.EndCompleted)
 	if u := s.counts(refused); u.ModelCalls != 1 || u.Estimated {
-		t.Errorf("a run whose call did not break off has used %+v", u)
+		t.Errorf("a run without a broken call used %+v", u)
 	}
 }
 
-// What was refused has cost nothing, over turns and within one.
+// Refused calls cost nothing, over several turns and within one.
 func TestRefusedCallsCostNothing(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -136,12 +134,11 @@ func TestRefusedCallsCostNothing(t *testing.T) {
 	id := s.submit(state.Limits{}, nil, model.Scripted{Error: model.Overloaded}, model.Scripted{Error: model.RateLimited}, model.Scripted{Error: model.Transport}, model.Scripted{Text: "end"})
 	s.awaitReason(id, state.EndCompleted)
 	if u := s.counts(id); u.ModelCalls != 1 || u.Estimated || len(s.entries(id, tombstoned)) > 0 {
-		t.Errorf("refused calls have used %+v", u)
+		t.Errorf("refused calls used %+v", u)
 	}
 }
 
-// A call that failed for good counts toward the limits: no other call is made once they are
-// used up.
+// A call that failed for good counts toward the limits: no other call is made once they are used up.
 func TestFailedCallsCountTowardLimits(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -154,14 +151,14 @@ func TestFailedCallsCountTowardLimits(t *testing.T) {
 	id := s.submit(state.Limits{OutputTokens: 600}, nil)
 	s.awaitReason(id, state.EndTokenBudget)
 	if n := p.asked(); n != 2 {
-		t.Errorf("the model was called %d times, want 2: each may have written what a call is expected to, 512 tokens", n)
+		t.Errorf("the model was called %d times, want 2: each failed call counts the expected 512 output tokens", n)
 	}
 	if u := s.counts(id); !u.Estimated || u.ModelCalls != 2 || u.InputTokens == 0 {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 }
 
-// An abort in the middle of a response leaves what that has cost beside its text.
+// An abort in the middle of a response leaves its cost next to its text in the log.
 func TestAbortedCallIsCounted(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -179,14 +176,14 @@ func TestAbortedCallIsCounted(t *testing.T) {
 	s.awaitReason(id, state.EndAbortedStreaming)
 	lost := s.entries(id, tombstoned)
 	if len(lost) != 1 || lost[0].Message.Text() != "half an answer" || lost[0].Usage == nil {
-		t.Fatalf("the log tells of %+v", lost)
+		t.Fatalf("the log has the failed calls %+v", lost)
 	}
 	if u := s.counts(id); u.InputTokens != 90 || u.OutputTokens != 20 || !u.Estimated || u.ModelCalls != 1 {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 }
 
-// An abort after whole calls had arrived leaves what the response has cost with it.
+// An abort after complete tool calls have arrived leaves the cost of the response in the log.
 func TestAbortedCallWithToolCallsIsCounted(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -204,12 +201,11 @@ func TestAbortedCallWithToolCallsIsCounted(t *testing.T) {
 	s.abort(id)
 	s.await(id, "an end", func(st state.State) bool { return st.Status == state.Cancelled })
 	if u := s.counts(id); u.InputTokens != 90 || u.OutputTokens != 20 || !u.Estimated || u.ModelCalls != 1 {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 }
 
-// A worker that stops in the middle of a model call gives the turn back with what the call
-// has cost.
+// A worker that shuts down in the middle of a model call releases the turn with the cost of the call.
 func TestShutdownCountsTheCall(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -226,21 +222,21 @@ func TestShutdownCountsTheCall(t *testing.T) {
 	s.work(s.config())
 	s.awaitReason(id, state.EndCompleted)
 	if u := s.counts(id); u.InputTokens != 190 || u.OutputTokens != 40 || u.Estimated || u.ModelCalls != 2 {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 	if n := len(s.entries(id, recovered)); n > 0 {
-		t.Error("a turn that was given back counts as an attempt")
+		t.Error("a released turn counts as an attempt")
 	}
 	if full := state.FullView(s.entries(id, func(state.Entry) bool { return true })); len(full) != 3 || !full[1].Tombstoned {
 		t.Errorf("the transcript is %+v", full)
 	}
 }
 
-// Model calls that workers took with them when they died count, estimated from the
-// request, once each, and toward the limits.
+// Model calls in flight when their workers died count once each, estimated from the request, and toward the
+// limits.
 func TestCrashedCallsAreCounted(t *testing.T) {
 	t.Parallel()
-	// die has workers evicted in the middle of their model call, one after the other.
+	// die evicts workers in the middle of their model calls, one after the other.
 	die := func(s *deployment, id state.RunID, asked chan struct{}, crashes int, cfg func() string) {
 		for range crashes {
 			owner := cfg()
@@ -249,7 +245,7 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 			if err != nil || len(due) != 1 {
 				s.t.Fatalf("Evict = %+v, %v", due, err)
 			}
-			// Nobody hears of the eviction but those who take the turn up.
+			// Only workers that resume the turns learn of the eviction.
 			if err := s.bus.PublishTurn(s.t.Context(), bus.Turn{Run: id, Version: due[0].Version, Priority: state.Normal}, "again "+owner); err != nil {
 				s.t.Fatal(err)
 			}
@@ -290,18 +286,18 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 		}
 		found := s.entries(id, recovered)
 		if len(found) != 1 || found[0].Usage == nil || !found[0].Usage.Estimated || found[0].Usage.ModelCalls != 2 || found[0].Usage.InputTokens == 0 || found[0].Usage.CostUSD == nil {
-			t.Fatalf("the log tells of %+v", found)
+			t.Fatalf("the log has the failed calls %+v", found)
 		}
 		u := s.counts(id)
 		if u.ModelCalls != 3 || !u.Estimated || u.OutputTokens != 2*512+10 {
-			t.Errorf("the run has used %+v", u)
+			t.Errorf("the run used %+v", u)
 		}
 		if st, _ := s.store.Load(t.Context(), id); st.ModelRequests != 1 || st.Turn != 1 {
-			t.Errorf("what is estimated counts as a turn: %d calls of the script in %d turns", st.ModelRequests, st.Turn)
+			t.Errorf("an estimated call counts as a turn: %d calls of the script in %d turns", st.ModelRequests, st.Turn)
 		}
 		rows := state.Audit(s.entries(id, func(state.Entry) bool { return true }))
 		if got := rows[len(rows)-1].Usage; got.ModelCalls != 3 || !got.Estimated {
-			t.Errorf("the audit trail says %+v", got)
+			t.Errorf("the audit trail has %+v", got)
 		}
 	})
 
@@ -332,13 +328,13 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 			start()
 			st := s.await(id, "an end", func(st state.State) bool { return st.Status.Terminal() })
 			if u := s.counts(id); !u.Estimated || u.ModelCalls < 1 {
-				t.Errorf("%s: the run has used %+v (%s)", what, u, st.Transition.Reason)
+				t.Errorf("%s: the run used %+v (%s)", what, u, st.Transition.Reason)
 			}
 		}
 	})
 }
 
-// A turn that is taken up again after its response was journaled has made no call again.
+// A turn that is resumed after its response was journaled makes no second call.
 func TestJournaledCallIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -356,6 +352,6 @@ func TestJournaledCallIsCountedOnce(t *testing.T) {
 	close(slow.release)
 	s.awaitReason(id, state.EndCompleted)
 	if u := s.counts(id); u.ModelCalls != 2 || u.Estimated {
-		t.Errorf("the run has used %+v", u)
+		t.Errorf("the run used %+v", u)
 	}
 }

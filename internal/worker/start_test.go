@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// halfway is a bus on which one lane cannot be had.
+// halfway is a bus on which one lane cannot be opened.
 type halfway struct {
 	bus.Bus
 
@@ -38,8 +38,7 @@ func (c openLane) Close() error {
 	return c.TurnQueue.Close()
 }
 
-// A worker that cannot start takes no turns: what it has opened is closed when Run
-// returns.
+// A worker that cannot start takes no turns: Run closes what it has opened before it returns.
 func TestRunFailsAsAWhole(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -52,6 +51,6 @@ func TestRunFailsAsAWhole(t *testing.T) {
 		t.Error("Run = nil")
 	}
 	if n := b.open.Load(); n != 0 {
-		t.Errorf("%d lanes are still read", n)
+		t.Errorf("%d lanes are still open", n)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Runs go on while the streams of turns become more and fewer: each turn is committed once, and
-// none is lost. Nobody sweeps, so a lost message would stop its run for good.
+// Runs continue while turn streams are added and removed: each turn is committed once, and none is lost. There
+// is no sweeper, so a lost message would stop its run for good.
 func TestRunsWhileStreamsChange(t *testing.T) {
 	t.Parallel()
 	const turns = 6
@@ -118,7 +118,7 @@ func TestRunsWhileStreamsChange(t *testing.T) {
 		}
 		for i := range turns - 1 {
 			if n := steps[string(id)+fmt.Sprint("c", i)]; n != 1 {
-				t.Errorf("run %s: step %d was taken %d times", id, i, n)
+				t.Errorf("run %s: step %d was made %d times", id, i, n)
 			}
 		}
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A hook that outlives its turn ends with the shutdown grace: Run does not wait for as long
-// as the hook may take.
+// A hook that outlives its turn ends with the shutdown grace: Run does not wait for the hook's own timeout.
 func TestHookEndsWithTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -44,13 +43,13 @@ func TestHookEndsWithTheWorker(t *testing.T) {
 	})
 }
 
-// wreck is a kind of tool that panics while the turn begins.
+// wreck is a kind of tool that panics when a turn starts.
 type wreck struct{ services }
 
 func (wreck) Describe(context.Context, []tool.Bound) map[string]tool.Description { panic("ouch") }
 
-// A kind that panics when it is asked for its tools has said nothing. Raised in the turn, the panic
-// would come back at each attempt, before the loop could end the run.
+// A kind that panics while its tools are listed fails the run. If the panic escaped into the turn, it would
+// recur at each attempt before the loop could end the run.
 func TestKindPanics(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -97,7 +96,7 @@ func (b *fewQueues) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue,
 	return b.opened[len(b.opened)-1], nil
 }
 
-// A worker that cannot open all its queues takes no turn, and says why.
+// A worker that cannot open all its queues takes no turn and returns the error.
 func TestNoTurnWithoutAllQueues(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -111,12 +110,12 @@ func TestNoTurnWithoutAllQueues(t *testing.T) {
 	}
 	for _, q := range b.opened {
 		if q.asked || !q.closed {
-			t.Errorf("a queue was asked for turns %t, and closed %t", q.asked, q.closed)
+			t.Errorf("a queue was asked for turns: %t, and closed: %t", q.asked, q.closed)
 		}
 	}
 }
 
-// brittle is a bus that panics as often as told when a reply is sent.
+// brittle is a bus that panics a given number of times when a reply is sent.
 type brittle struct {
 	bus.Bus
 
@@ -130,7 +129,7 @@ func (b *brittle) Reply(ctx context.Context, tenant, subject string, data []byte
 	return b.Bus.Reply(ctx, tenant, subject, data)
 }
 
-// A panic while a run is finalized ends no worker: the run is due again.
+// A panic while a run is finalized does not end the worker: the run is due again.
 func TestSweepSurvives(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

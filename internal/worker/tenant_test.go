@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The agent of a run is one of its tenant, also where the default tenant has an agent of the name.
+// A run uses the agent of its own tenant, also if the default tenant has an agent of the same name.
 func TestAgentOfTheTenant(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -32,7 +32,7 @@ func TestAgentOfTheTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		if st := s.awaitReason(run.ID, want); st.Output != nil && *st.Output != "of its tenant" {
-			t.Errorf("the run of tenant %s says %q", tenant, *st.Output)
+			t.Errorf("the run of tenant %s answers %q", tenant, *st.Output)
 		}
 	}
 }

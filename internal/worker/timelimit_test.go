@@ -18,8 +18,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A tool in Go that does not look at its context keeps nobody: the turn goes on, the
-// worker counts the call, and says so when there are too many.
+// A Go tool that ignores its context blocks nothing: the turn continues, the worker counts the call, and
+// reports too many of them.
 func TestToolIgnoresItsTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -40,19 +40,19 @@ func TestToolIgnoresItsTimeLimit(t *testing.T) {
 			id := s.submit(state.Limits{}, deaf, call("deaf", "c1"), model.Scripted{Text: "done"})
 			st := s.awaitReason(id, state.EndCompleted)
 			if told := strings.Join(s.transcript(id), "\n"); !strings.Contains(told, "timed out after 200ms") {
-				t.Errorf("run %s is %s, the model was told %q", id, st.Status, told)
+				t.Errorf("run %s is %s, the model read %q", id, st.Status, told)
 			}
 		}
 		if n := gauge(t, cfg.Registry, "turnpike_abandoned_calls"); n != 2 {
 			t.Errorf("turnpike_abandoned_calls is %v", n)
 		}
 		if err := w.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "2 calls") {
-			t.Errorf("a worker with two abandoned calls of one that it may have says %v", err)
+			t.Errorf("a worker with two abandoned calls, of which one is allowed, reports %v", err)
 		}
 		close(release)
 		synctest.Wait()
 		if err := w.Ready(t.Context()); err != nil {
-			t.Errorf("after the calls have returned it says %v", err)
+			t.Errorf("after the calls have returned it reports %v", err)
 		}
 	})
 }
@@ -72,7 +72,7 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// stuck is a provider that ignores its context, and streams when nobody listens any more.
+// stuck is a provider that ignores its context, and streams after its caller has left.
 type stuck struct{ release chan struct{} }
 
 func (p stuck) Generate(_ context.Context, _ model.Request, onDelta func(model.Delta)) (model.Response, error) {
@@ -83,7 +83,7 @@ func (p stuck) Generate(_ context.Context, _ model.Request, onDelta func(model.D
 	return model.Response{}, nil
 }
 
-// So does a provider.
+// A provider that ignores its context blocks nothing either.
 func TestModelIgnoresItsTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)

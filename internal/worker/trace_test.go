@@ -22,8 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// F6: one span a turn, one a model call, one a tool call, nested, in the trace that
-// the submitter began.
+// Each turn, model call and tool call has one span, nested, in the submitter's trace (F6).
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -36,7 +35,7 @@ func TestSpans(t *testing.T) {
 	if err := s.bus.PublishTurn(t.Context(), first, string(id)+":1"); err != nil {
 		t.Fatal(err)
 	}
-	s.work(cfg) // not earlier: a sweep could publish the turn before, without its trace
+	s.work(cfg) // started only now: a sweep could publish the turn before, without its trace
 	s.awaitReason(id, state.EndCompleted)
 	s.await(id, "five spans", func(state.State) bool { return len(recorder.Ended()) == 5 })
 	names := map[string]string{"b7ad6b7169203331": "submitter"}
@@ -65,8 +64,8 @@ func (f forgetful) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 	return f.Bus.PublishTurn(ctx, t, id)
 }
 
-// F6: turns find their trace in the header of the run, whatever their messages have
-// lost; and if nobody has begun one, the first turn does.
+// Turns find their trace in the run's header if their messages have lost it. If the submitter started none, the
+// first turn does (F6).
 func TestTraceIsInTheState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +94,7 @@ func TestTraceIsInTheState(t *testing.T) {
 	})
 }
 
-// Without a tracer nothing is made up.
+// Without a tracer, no trace context is made up.
 func TestNoTracer(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -107,7 +106,7 @@ func TestNoTracer(t *testing.T) {
 	s.work(s.config())
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "done"})
 	if st, parent := s.awaitReason(id, state.EndCompleted), <-told; st.TraceSpan != "" || parent != "" {
-		t.Errorf("the run is at %q, the tool was told %q", st.TraceSpan, parent)
+		t.Errorf("the run has trace %q, the tool got %q", st.TraceSpan, parent)
 	}
 }
 
@@ -119,8 +118,7 @@ func (d *downed) Generate(context.Context, model.Request, func(model.Delta)) (mo
 	return model.Response{}, &model.Error{Class: model.Timeout, Err: errors.New("no answer")}
 }
 
-// A17, A12: a model that does not answer is not asked again for a while; runs go on
-// with their fallback at once.
+// A model that does not answer is not called again for a while. Runs use their fallback at once (A17, A12).
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -136,11 +134,11 @@ func TestBreakerOpens(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 	}
 	if n := down.calls.Load(); n != 2 {
-		t.Errorf("the model was asked %d times, want 2", n)
+		t.Errorf("the model was called %d times, want 2", n)
 	}
 }
 
-// A16: whoever watches has seen a turn before the model is asked for the next.
+// A watcher has received a turn before the model is called for the next (A16).
 func TestWatchedAsItHappens(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -162,21 +160,21 @@ func TestWatchedAsItHappens(t *testing.T) {
 	s.start(id)
 	s.awaitReason(id, state.EndCompleted)
 	if late := k.late.Load(); late > 0 {
-		t.Errorf("the model was asked %d times before the log of the turn before had grown", late)
+		t.Errorf("the model was called %d times before the watcher received the previous turn", late)
 	}
 }
 
-// lookout notes model calls that came before the events of the turn before them.
+// lookout records model calls that came before the events of the previous turn.
 type lookout struct {
 	*deployment
 	seen, late atomic.Int64
 }
 
 func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
-	// What was sent is not yet delivered: a watcher gets a moment.
+	// A sent message is not yet delivered: the watcher gets a moment.
 	want := int64(1 + 3*r.Call) // a submission, and message, result and transition for each turn
 	if r.Call == 0 {
-		want = 0 // a submission makes no hint
+		want = 0 // a submission sends no notification
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -194,8 +192,7 @@ func (k *lookout) Generate(ctx context.Context, r model.Request, onDelta func(mo
 	return k.model.Generate(ctx, r, onDelta)
 }
 
-// K5: watchers of a two_phase run get the answer piece by piece, and not the JSON of
-// its actions.
+// Watchers of a two_phase run receive the answer as deltas, without the JSON of its actions (K5).
 func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -224,7 +221,7 @@ func TestTwoPhaseStreamsTheAnswer(t *testing.T) {
 	s.await(id, "the answer in pieces", func(state.State) bool { return said.Load() == "Here is the answer." })
 }
 
-// The span of an attempt names the turn that it makes, also of one that was given up.
+// The span of an attempt names its turn, also if the attempt was given up.
 func TestSpanOfAnAttemptNamesItsTurn(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -16,8 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// bomb submits a run that delegates to itself 32 times in each of some turns, as its child
-// runs do.
+// bomb submits a run that delegates to itself 32 times in each of its turns, as do its child runs.
 func (s *deployment) bomb(turns, runs int) state.RunID {
 	s.t.Helper()
 	var responses []model.Scripted
@@ -34,7 +33,7 @@ func (s *deployment) bomb(turns, runs int) state.RunID {
 	return s.submit(state.Limits{MaxTurns: 20, Runs: runs}, again, responses...)
 }
 
-// tree returns the runs of the store but for one, by whether they have ended.
+// tree returns all runs of the store but one, split by whether they have ended.
 func (s *deployment) tree(root state.RunID) (ended, going int) {
 	s.t.Helper()
 	f := state.Filter{Limit: 100}
@@ -58,8 +57,8 @@ func (s *deployment) tree(root state.RunID) (ended, going int) {
 	}
 }
 
-// A tree of runs has no more descendants than limits.runs of its root says, and the calls
-// beyond are errors that the model can go on with.
+// A tree of runs has at most limits.runs descendants of its root. Calls beyond are errors with which the model
+// can continue.
 func TestTreeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -71,12 +70,12 @@ func TestTreeLimit(t *testing.T) {
 		id := s.bomb(1, 100)
 		s.awaitReason(id, state.EndCompleted)
 		if ended, going := s.tree(id); ended != 100 || going != 0 {
-			t.Errorf("the tree has %d runs that ended and %d that go on, want 100 and none", ended, going)
+			t.Errorf("the tree has %d ended runs and %d active ones, want 100 and none", ended, going)
 		}
 	})
 }
 
-// A cancelled root stops a tree that grows as fast as it can.
+// Cancelling the root stops a tree that grows as fast as it can.
 func TestCancelledTreeStopsGrowing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeployment(t)
@@ -90,7 +89,7 @@ func TestCancelledTreeStopsGrowing(t *testing.T) {
 			if ended, going := s.tree(id); ended+going > 100 {
 				break
 			}
-			time.Sleep(10 * time.Millisecond) // the bubble's
+			time.Sleep(10 * time.Millisecond) // the bubble's clock
 		}
 		s.abort(id)
 		time.Sleep(time.Second)
@@ -99,7 +98,7 @@ func TestCancelledTreeStopsGrowing(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		ended, going := s.tree(id)
 		if ended+going != before || going != 0 {
-			t.Errorf("the tree had %d runs a second after the abort, and nine later %d that ended and %d that go on", before, ended, going)
+			t.Errorf("the tree had %d runs one second after the abort, and nine seconds later %d ended and %d active", before, ended, going)
 		}
 		if st, err := s.store.Load(t.Context(), id); err != nil || st.Status != state.Cancelled {
 			t.Errorf("the root is %s, %v", st.Status, err)
@@ -107,7 +106,7 @@ func TestCancelledTreeStopsGrowing(t *testing.T) {
 	})
 }
 
-// slowCreates is a store that creates child runs when it is told to.
+// slowCreates is a store that creates child runs only when released.
 type slowCreates struct {
 	state.Store
 
@@ -122,8 +121,8 @@ func (s *slowCreates) Create(ctx context.Context, n state.NewRun) (state.Created
 	return s.Store.Create(ctx, n)
 }
 
-// An abort overtakes children that were admitted before it: the worker creates those that it has
-// begun, and no others.
+// An abort overtakes children that were admitted before it: the worker creates only those that it has begun to
+// create.
 func TestAbortOvertakesAdmittedChildren(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -154,8 +153,8 @@ func (c *signalCounts) Signal(ctx context.Context, id state.RunID, sig state.Sig
 	return c.Store.Signal(ctx, id, sig, delay)
 }
 
-// The calls that limits.runs refuses are answered together: a tree at its limit refuses all calls
-// of each of its runs.
+// The calls that limits.runs refuses are answered in one signal: a tree at its limit refuses all calls of each
+// of its runs.
 func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +163,7 @@ func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
 		s.workOn(store, s.config())
 		id := s.bomb(1, 1)
 		s.awaitReason(id, state.EndCompleted)
-		// One of each run for the refused calls, and one of the child.
+		// One signal per run for the refused calls, and one for the child.
 		if n := store.signals.Load(); n > 3 {
 			t.Errorf("%d signals were sent", n)
 		}

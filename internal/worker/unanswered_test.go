@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// unanswered is a store that does what it is told, and whose answers to the first
-// claim, to the first record and about the first agent are lost.
+// unanswered is a store that does its work but loses the answers to the first claim, the first record and the
+// first read of an agent.
 type unanswered struct {
 	state.Store
 
@@ -46,8 +46,8 @@ func (u *unanswered) Agent(ctx context.Context, tenant, name string, version int
 	return a, err
 }
 
-// I2: a run whose claim, agent or journal got no answer does not wait for the end of a lease
-// that nobody uses, and its turn does not count as one that killed its worker.
+// A run whose claim, agent read or journal write got no answer does not wait for the end of an unused lease.
+// Its turn does not count as one that killed its worker (I2).
 func TestLostAnswersDelayNoRun(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -57,10 +57,10 @@ func TestLostAnswersDelayNoRun(t *testing.T) {
 	id := s.submit(state.Limits{}, []agent.Tool{{Name: "once"}}, call("once", "c1"), model.Scripted{Text: "end"})
 	s.awaitReason(id, state.EndCompleted)
 	if n := store.records.Load(); n < 2 {
-		t.Errorf("%d records: none was asked again", n)
+		t.Errorf("%d records: none was retried", n)
 	}
 	if n := store.agents.Load(); n < 2 {
-		t.Errorf("agents read %d times: none was asked again", n)
+		t.Errorf("%d agent reads: none was retried", n)
 	}
 	log, err := s.store.Log(t.Context(), id, 0, 0)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestLostAnswersDelayNoRun(t *testing.T) {
 	}
 	for _, row := range state.Audit(log) {
 		if row.Attempt > 1 {
-			t.Errorf("turn %d took %d attempts", row.Turn, row.Attempt)
+			t.Errorf("turn %d took %d attempts, want 1", row.Turn, row.Attempt)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// What was said to a run before it was cancelled is in its log, marked, wherever the abort
-// struck, and comes before what continues the run.
+// Messages sent to a run before it was cancelled are in its log, marked as undelivered, wherever the abort
+// struck. They precede the message that continues the run.
 func TestUndeliveredMessages(t *testing.T) {
 	t.Parallel()
 	say := func(s *deployment, id state.RunID, text string) {
@@ -35,7 +35,7 @@ func TestUndeliveredMessages(t *testing.T) {
 			}
 		}
 		if !slices.Equal(marked, want) {
-			t.Errorf("marked as undelivered are %q, want %q", marked, want)
+			t.Errorf("%q are marked as undelivered, want %q", marked, want)
 		}
 	}
 
@@ -56,7 +56,7 @@ func TestUndeliveredMessages(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 		all := strings.Join(s.transcript(id), "\n")
 		if i, j, k := strings.Index(all, "user: one"), strings.Index(all, "user: two"), strings.Index(all, "user: go on"); i < 0 || j < i || k < j {
-			t.Errorf("the run goes on with\n%s", all)
+			t.Errorf("the run continues with\n%s", all)
 		}
 	})
 
@@ -73,7 +73,7 @@ func TestUndeliveredMessages(t *testing.T) {
 	})
 }
 
-// cutShort is a provider that has said something when it is cut short.
+// cutShort is a provider that has streamed some text when it is cut short.
 type cutShort struct{ speaking chan struct{} }
 
 func (p cutShort) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
@@ -82,8 +82,7 @@ func (p cutShort) Generate(ctx context.Context, _ model.Request, _ func(model.De
 	return model.Response{}, &model.Error{Class: model.Cancelled, Streamed: true, Partial: "half an ans", Err: ctx.Err()}
 }
 
-// The text that a person saw of a response which an abort cut short stays in the log, for
-// readers only.
+// The streamed text of a response that an abort cut short stays in the log, for readers only.
 func TestAbortKeepsTheText(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -103,6 +102,6 @@ func TestAbortKeepsTheText(t *testing.T) {
 		t.Errorf("the last message is %+v", last)
 	}
 	if view := state.View(log); len(view) != 1 {
-		t.Errorf("a model would see %+v", view)
+		t.Errorf("a model would read %+v", view)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// calls asks for one tool several times at once.
+// calls returns a response that calls one tool several times at once.
 func calls(name string, ids ...string) model.Scripted {
 	var s model.Scripted
 	for _, id := range ids {
@@ -29,8 +29,8 @@ func calls(name string, ids ...string) model.Scripted {
 	return s
 }
 
-// I3: the result of a call is journaled before the turn waits for a hook. A worker that is
-// killed meanwhile loses no result, and no call is made twice.
+// The result of a call is journaled before the turn waits for a hook. If the worker is killed then, no result
+// is lost and no call is repeated (I3).
 func TestResultIsJournaledBeforeTheTurnWaits(t *testing.T) {
 	t.Parallel()
 	for name, ids := range map[string][]string{"one call": {"c1"}, "two calls in turn": {"c1", "c2"}} {
@@ -56,7 +56,7 @@ func TestResultIsJournaledBeforeTheTurnWaits(t *testing.T) {
 						Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{calls("pay", ids...), {Text: "end"}}},
 						Tools: []agent.Tool{{Name: "pay", Idempotent: idempotent, Concurrency: "serial"}}, Hooks: &agent.Hooks{PostSampling: named("slow")},
 					})
-					time.Sleep(2 * time.Second) // the bubble's
+					time.Sleep(2 * time.Second) // the bubble's clock
 					if st, err := s.store.Load(t.Context(), id); err != nil || st.Version != 1 || made.Load() != int64(len(ids)) {
 						t.Fatalf("version %d after %d calls, %v", st.Version, made.Load(), err)
 					}
@@ -81,8 +81,8 @@ func TestResultIsJournaledBeforeTheTurnWaits(t *testing.T) {
 	}
 }
 
-// I3: a post_sampling hook receives only responses that the store has, as the store has them, for every
-// continuation of the turn.
+// A post_sampling hook receives only responses that the store has, in the stored form, whichever way the turn
+// continues (I3).
 func TestHooksSeeRecordedResponses(t *testing.T) {
 	t.Parallel()
 	for name, def := range map[string]agent.Definition{
@@ -112,7 +112,7 @@ func TestHooksSeeRecordedResponses(t *testing.T) {
 					if !slices.ContainsFunc(log, func(e state.Entry) bool {
 						return e.Type == state.EntryModel && e.Turn == r.Turn && e.Message.Text() == r.Output && len(e.Message.Calls()) == len(r.Calls)
 					}) {
-						t.Errorf("the hook sees %q with %d calls in turn %d, which the log does not have", r.Output, len(r.Calls), r.Turn)
+						t.Errorf("the hook got %q with %d calls in turn %d, which the log does not have", r.Output, len(r.Calls), r.Turn)
 					}
 					return hook.Answer{}, nil
 				})})
@@ -129,8 +129,8 @@ func TestHooksSeeRecordedResponses(t *testing.T) {
 	}
 }
 
-// I7: the write that journals a response reports an abort that is in the store, although its
-// message on the bus is lost. No tool of the response starts then, and no hook is called.
+// The write that journals a response reports an abort in the store whose bus message was lost. No tool of the
+// response starts then, and no hook is called (I7).
 func TestNothingStartsAfterTheJournalReportsAnAbort(t *testing.T) {
 	t.Parallel()
 	for name, def := range map[string]agent.Definition{
@@ -167,7 +167,7 @@ func TestNothingStartsAfterTheJournalReportsAnAbort(t *testing.T) {
 	}
 }
 
-// aborting is a model during whose call the run is aborted in the store.
+// aborting is a model whose run is aborted in the store during its call.
 type aborting struct{ s *deployment }
 
 func (a aborting) Generate(ctx context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
@@ -175,7 +175,7 @@ func (a aborting) Generate(ctx context.Context, r model.Request, _ func(model.De
 	return model.Response{Stop: model.StopToolCalls, Parts: []state.Part{{Type: state.PartToolCall, ID: "c1", Name: "pay", Arguments: "{}"}}}, err
 }
 
-// I7: the start marks of each batch of calls are a write of their own.
+// The start marks of each batch of calls are a separate write (I7).
 func TestNextBatchDoesNotStartAfterAnAbort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestNextBatchDoesNotStartAfterAnAbort(t *testing.T) {
 	})
 }
 
-// I7: an eager claim is answered from memory, without an abort that came after its commit and
-// whose message on the bus is lost.
+// An eager claim is served from memory and misses an abort after its commit whose bus message was lost. The
+// turn still starts no tool (I7).
 func TestEagerClaimStartsNoToolAfterAnAbort(t *testing.T) {
 	t.Parallel()
 	amongMembers(t, func(s *deployment, l *ledger, cfg worker.Config) {
@@ -224,7 +224,7 @@ func TestEagerClaimStartsNoToolAfterAnAbort(t *testing.T) {
 	})
 }
 
-// cutOff is the store of a worker that does not reach it for a while: its writes wait.
+// cutOff is the store of a worker that cannot reach it for a while: its writes wait.
 type cutOff struct {
 	state.Store
 
@@ -271,8 +271,8 @@ func (c *cutOff) Heartbeat(ctx context.Context, id string, d time.Duration) erro
 	return c.Store.Heartbeat(ctx, id, d)
 }
 
-// I8: a worker is cut off from the store for longer than its lease, while its calls end. Another
-// takes the turn over with a message that was delivered again: it waits for the results.
+// A worker is cut off from the store for longer than its lease while its calls end. Another worker takes over
+// the turn from a redelivered message, and waits for the results (I8).
 func TestResultsOfAWorkerThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	for name, ids := range map[string][]string{"one call": {"c1"}, "calls side by side": {"c1", "c2", "c3"}} {
@@ -297,7 +297,7 @@ func TestResultsOfAWorkerThatWasCutOff(t *testing.T) {
 				second := s.config()
 				second.LeaseDuration, second.RedeliveryDelay, second.LateResults = 2*time.Second, 10*time.Second, 3*time.Second
 				s.work(second)
-				time.Sleep(2100 * time.Millisecond) // the bubble's; the lease is over
+				time.Sleep(2100 * time.Millisecond) // the bubble's clock; the lease has ended
 				if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "again"); err != nil {
 					t.Fatal(err)
 				}
@@ -306,7 +306,7 @@ func TestResultsOfAWorkerThatWasCutOff(t *testing.T) {
 					t.Errorf("the run is %s, %v; want it postponed", st.Status, err)
 				}
 				close(release)
-				time.Sleep(1500 * time.Millisecond) // longer than the worker repeats a write
+				time.Sleep(1500 * time.Millisecond) // longer than the worker retries a write
 				store.cut.Store(false)
 				close(store.back)
 				s.awaitReason(id, state.EndCompleted)
@@ -321,7 +321,7 @@ func TestResultsOfAWorkerThatWasCutOff(t *testing.T) {
 	}
 }
 
-// I8: the calls of one batch return while their worker is paused: each result counts.
+// The calls of one batch return while their worker is paused: each result counts (I8).
 func TestPausedWorkerHandsInAllOfABatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestPausedWorkerHandsInAllOfABatch(t *testing.T) {
 		pay := newBlocking()
 		s.tools["pay"] = pay
 		first := s.config()
-		first.Slots, first.LateResults = 1, 3*time.Second // it cannot take its own turn over
+		first.Slots, first.LateResults = 1, 3*time.Second // it cannot take over its own turn
 		s.work(first)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, calls("pay", "c1", "c2", "c3"), model.Scripted{Text: "end"})
 		synctest.Wait()
@@ -342,7 +342,7 @@ func TestPausedWorkerHandsInAllOfABatch(t *testing.T) {
 		if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "again"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // the bubble's
+		time.Sleep(time.Second) // the bubble's clock
 		close(pay.release)
 		s.awaitReason(id, state.EndCompleted)
 		if got := strings.Join(s.transcript(id), "\n"); strings.Count(got, "done") != 3 || pay.calls.Load() != 3 {

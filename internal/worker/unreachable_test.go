@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// unreachable is a store that does not answer claims, nor the sweeper.
+// unreachable is a store that answers neither claims nor the sweeper.
 type unreachable struct{ state.Store }
 
 func (unreachable) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
@@ -23,7 +23,7 @@ func (unreachable) Sweep(context.Context, int, time.Duration, state.Backlog) ([]
 	return nil, errNoAnswer
 }
 
-// naks is a bus that tells for how long turns are to be left alone.
+// naks is a bus that reports the delay of each Nak.
 type naks struct {
 	bus.Bus
 
@@ -55,7 +55,7 @@ type nakDelivery struct {
 	delays chan time.Duration
 }
 
-// Nak has the message come again at once, whatever the worker says.
+// Nak redelivers the message at once, whatever delay the worker gives.
 func (d nakDelivery) Nak(delay time.Duration) error {
 	select {
 	case d.delays <- delay:
@@ -64,8 +64,8 @@ func (d nakDelivery) Nak(delay time.Duration) error {
 	return d.TurnDelivery.Nak(0)
 }
 
-// While the store does not answer, a turn comes round less often each time, so that a
-// backlog does not keep everybody busy, but once a lease.
+// While the store does not answer, a turn is redelivered at growing intervals, up to one lease, so that a
+// backlog does not keep all workers busy.
 func TestBackOffWhileTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -80,6 +80,6 @@ func TestBackOffWhileTheStoreIsUnreachable(t *testing.T) {
 	}
 	want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 12 * time.Second, 12 * time.Second}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("a turn is left alone for (-want +got):\n%s", diff)
+		t.Errorf("the Nak delays are (-want +got):\n%s", diff)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// words are the attributes of the conventions that spans here may have, each with a
-// value of its type.
+// words lists the attributes of the semantic conventions that these spans may have, each with a value of its
+// type.
 var words = []attribute.KeyValue{
 	semconv.GenAIOperationNameChat, semconv.GenAIProviderNameOpenAI, semconv.GenAIOutputTypeJSON,
 	semconv.GenAIAgentName("a"), semconv.GenAIAgentVersion("1"), semconv.GenAIConversationID("run"),
@@ -31,8 +31,8 @@ var words = []attribute.KeyValue{
 	semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("turn"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName("turn"),
 }
 
-// F6: what a span says in the words of the conventions it says in their types, and it
-// has what they require. Nothing of it is content.
+// Span attributes of the semantic conventions have the required types, and required attributes are present. No
+// attribute contains content (F6).
 func TestWordsOfTheConventions(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -72,7 +72,7 @@ func TestWordsOfTheConventions(t *testing.T) {
 			if want, known := types[kv.Key]; known && kv.Value.Type() != want {
 				t.Errorf("%s: %s is %s, want %s", span.Name(), kv.Key, kv.Value.Type(), want)
 			} else if !known && !strings.HasPrefix(string(kv.Key), "turnpike.") {
-				t.Errorf("%s: the conventions have no %s", span.Name(), kv.Key)
+				t.Errorf("%s: the conventions do not define %s", span.Name(), kv.Key)
 			}
 			has = append(has, string(kv.Key)+"="+kv.Value.String())
 		}

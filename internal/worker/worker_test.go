@@ -22,7 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// The whole protocol on one run, and who waits for it is told.
+// One run goes through the whole protocol, and its waiting caller receives the result.
 func TestRunCompletes(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -48,7 +48,7 @@ func TestRunCompletes(t *testing.T) {
 		s.work(cfg)
 	}
 	id := s.create(state.Limits{}, []agent.Tool{{Name: "add"}}, call("add", "c1"), model.Scripted{Text: "it is 42"})
-	// Nobody publishes the first turn: the sweeper finds it (I2).
+	// The first turn is never published: the sweeper finds it (I2).
 	st := s.awaitReason(id, state.EndCompleted)
 	if *st.Output != "it is 42" || st.Turn != 2 || st.Version != 3 || st.StartedAt.IsZero() {
 		t.Errorf("run = %+v", st)
@@ -70,9 +70,8 @@ func TestRunCompletes(t *testing.T) {
 	s.await(id, "a reply to the submitter", func(state.State) bool { return len(s.bus.Replies("reply.here")) > 0 })
 }
 
-// I3, I8: a worker is declared gone while its tool runs. Another takes the turn
-// up with the journaled response and the same idempotency key; the first one's
-// result changes nothing.
+// A worker is declared dead while its tool runs. Another resumes the turn with the journaled response and the
+// same idempotency key. The first worker's result changes nothing (I3, I8).
 func TestTurnIsTakenUp(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -103,17 +102,16 @@ func TestTurnIsTakenUp(t *testing.T) {
 		if e.Reason == state.Recovered {
 			recovered++
 			if e.Turn != 1 {
-				t.Errorf("the attempt is of turn %d, want 1", e.Turn)
+				t.Errorf("the attempt has turn %d, want 1", e.Turn)
 			}
 		}
 	}
 	if recovered == 0 {
-		t.Error("the log does not tell that the turn was recovered")
+		t.Error("the log does not record that the turn was recovered")
 	}
 }
 
-// I4: a tool that may run once is not started again; the model is told that the
-// outcome is unknown.
+// A tool that may run at most once is not started again; the model reads that the outcome is unknown (I4).
 func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -137,7 +135,7 @@ func TestNonIdempotentToolIsNotRepeated(t *testing.T) {
 	}
 }
 
-// I6, D5, D6: a waiting run holds nothing, and any worker resumes it.
+// A waiting run holds no resources, and any worker resumes it (I6, D5, D6).
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -158,7 +156,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// F2, A7: whatever a tool does becomes its own result.
+// A tool that fails in any way gets a result of its own (F2, A7).
 func TestToolFailuresBecomeResults(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -186,7 +184,7 @@ func TestToolFailuresBecomeResults(t *testing.T) {
 	}
 }
 
-// A turn that never commits ends the run instead of killing workers for ever.
+// A turn that never commits ends the run instead of killing workers forever.
 func TestPoisonedTurn(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -199,7 +197,7 @@ func TestPoisonedTurn(t *testing.T) {
 	if st.Error == nil || st.Error.Code != "poisoned" {
 		t.Errorf("error = %+v", st.Error)
 	}
-	// The message is parked with the cause.
+	// The message is dead-lettered with the cause.
 	s.await(id, "parked", func(state.State) bool {
 		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 		return err == nil && len(letters) == 1 && letters[0].Run == id
@@ -212,7 +210,7 @@ func (p provider) Generate(ctx context.Context, r model.Request, _ func(model.De
 	return p(ctx, r)
 }
 
-// A worker that shuts down hands its turns back without counting an attempt.
+// A worker that shuts down releases its turns without counting an attempt.
 func TestShutdownReleases(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -237,10 +235,10 @@ func TestShutdownReleases(t *testing.T) {
 	}
 }
 
-// quickHeartbeats let a worker that is alone notice a dead one soon.
+// quickHeartbeats lets a worker that is alone notice a dead one soon.
 const quickHeartbeats = 20 * time.Millisecond
 
-// A worker that falls silent loses its turns to the others at once.
+// The other workers take the turns of a worker that stops sending heartbeats at once.
 func TestUnreachableWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -264,7 +262,7 @@ func TestUnreachableWorkerIsEvicted(t *testing.T) {
 	s.awaitReason(id, state.EndCompleted)
 }
 
-// Doubled, stale and unknown messages cost time and nothing else (I1).
+// Duplicate, stale and unknown messages cost time but have no effect (I1).
 func TestMessagesAreOnlyHints(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -290,7 +288,7 @@ func TestMessagesAreOnlyHints(t *testing.T) {
 	}
 }
 
-// D10: a loop of a third party needs nothing but its name in the registry.
+// A third-party loop needs only its name in the registry (D10).
 func TestThirdPartyLoop(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -327,7 +325,7 @@ func (echo) Step(s state.State, ev loop.Event) loop.Decision {
 	return loop.Decision{Next: next}
 }
 
-// So do those of a worker that died before any of the others listened.
+// The turns of a worker that died before any other listened are also taken over.
 func TestUnheardWorkerIsEvicted(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

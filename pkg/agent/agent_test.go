@@ -73,7 +73,7 @@ limits: {output_tokens: 50000, cost_usd: 0.50, deadline: 10m, warn_at: 0.8}
 	}
 }
 
-// D3, D7, D8: what makes no sense is refused with the reason.
+// Compile refuses contradictory definitions with the reason (D3, D7, D8).
 func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ text, want string }{
@@ -260,7 +260,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// Every mistake is reported at once, each with its place.
+// All errors are reported at once, each with its location.
 func TestMistakesComeTogether(t *testing.T) {
 	t.Parallel()
 	const bad = `
@@ -282,7 +282,7 @@ tools: [{name: t}, {name: u, timeout: later, shema: {}}]
 	}
 }
 
-// JSON that no YAML parser takes: tabs, surrogate pairs, escaped slashes.
+// Parse accepts JSON that YAML parsers reject: tabs, surrogate pairs, escaped slashes.
 func TestParseJSON(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Parse([]byte("{\n\t\"name\": \"a\",\n\t\"instructions\": \"\\ud83d\\ude00 \\/\",\n\t\"model\": {\"provider\": \"scripted\"}\n}"))
@@ -291,7 +291,7 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// A key is the text that was written, as in YAML 1.2, whatever else is near it.
+// A key is the text as written, as in YAML 1.2, whatever surrounds it.
 func TestKeysAreTexts(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Parse([]byte(scripted + `
@@ -310,11 +310,11 @@ tools:
 		t.Errorf("schema, of %+v:\n%s", def, diff)
 	}
 	if _, err := agent.Parse([]byte("model: {n: 1, \"n\": 2}")); err == nil {
-		t.Error("a key that is there twice is accepted")
+		t.Error("a duplicate key is accepted")
 	}
 }
 
-// A definition that was saved as JSON reads back as it was.
+// A definition that was saved as JSON reads back unchanged.
 func TestParseRoundTrip(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Parse([]byte(scripted + `
@@ -363,7 +363,7 @@ func TestApprovalRules(t *testing.T) {
 		{`"has(args.path) && args.path.startsWith('/etc')"`, `{"path":"/etc/passwd"}`, true},
 		{`"has(args.path) && args.path.startsWith('/etc')"`, `{}`, false},
 		{`"args.items.exists(i, i.price > 10)"`, `{"items":[{"price":1},{"price":11}]}`, true},
-		{`"args.sure"`, `{"sure":"maybe"}`, true}, // no boolean: a person decides
+		{`"args.sure"`, `{"sure":"maybe"}`, true}, // not a boolean: a person decides
 		{`"args.sure"`, `{"sure":false}`, false},
 		{`"args.sure"`, `not JSON`, true},
 	}
@@ -379,7 +379,7 @@ func TestApprovalRules(t *testing.T) {
 	}
 }
 
-// D3: every run has a limit of turns; a submission may only tighten.
+// Every run has a turn limit; a submission may only lower it (D3).
 func TestTighten(t *testing.T) {
 	t.Parallel()
 	created := state.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -451,8 +451,7 @@ func TestValidateOutput(t *testing.T) {
 	}
 }
 
-// A schema that might never come to an end would take the process with it; one
-// that is recursive as trees are is fine.
+// A recursive schema that might not terminate is refused; one that recurses like a tree is accepted.
 func TestSchemaBounds(t *testing.T) {
 	t.Parallel()
 	chain := func(n int) string {
@@ -522,7 +521,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is saved is what was checked.
+		// The saved definition is the checked one.
 		saved, err := json.Marshal(def)
 		if err != nil {
 			t.Fatalf("Marshal: %v", err)

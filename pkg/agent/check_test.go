@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
-// TestHostileChecks: schemas and values that are small, and that a checker which does what it is told
-// would work on for seconds or fill gigabytes for. Each is answered, shortly, and cheaply.
+// TestHostileChecks: small schemas and values on which a naive checker would spend seconds or gigabytes get a
+// short answer at low cost.
 func TestHostileChecks(t *testing.T) {
 	many := func(s string, n int) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
 	text := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
@@ -94,7 +94,7 @@ func TestHostileChecks(t *testing.T) {
 	}
 }
 
-// TestStepsOfATurn: the calls of one turn share what checking them may take.
+// TestStepsOfATurn: the calls of one turn share a budget of validation steps.
 func TestStepsOfATurn(t *testing.T) {
 	def, err := agent.Builtin().Parse([]byte(head + `"tools":[{"name":"t","schema":{"properties":{"a":{"allOf":[` + strings.TrimSuffix(strings.Repeat(`{"items":{"type":"integer"}},`, 10), ",") + `]}}}}]}`))
 	if err != nil {
@@ -112,10 +112,10 @@ func TestStepsOfATurn(t *testing.T) {
 		}
 	}
 	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "steps") {
-		t.Errorf("the fourth call gave %v, want that the steps are used up", err)
+		t.Errorf("the fourth call gave %v, want an error that the steps are used up", err)
 	}
 	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "send fewer at once") {
-		t.Errorf("the fifth call gave %v, want that fewer calls are made at once", err)
+		t.Errorf("the fifth call gave %v, want an error that asks for fewer calls at once", err)
 	}
 	if err := a.Tool("t").Validate(call); err != nil {
 		t.Errorf("by itself: %v", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 )
 
-// Each mistake of a file is on a line of its own, with file, line and column, in YAML and in
-// JSON, and one about something that is missing is where it belongs.
+// Each error in a file has its own line with file, line and column, in YAML and in JSON. An error about a
+// missing key points to where it belongs.
 func TestMistakesHaveTheirLine(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -52,7 +52,7 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 	}
 }
 
-// What Compile finds is located in the document, too.
+// Errors that Compile finds also have their location in the document.
 func TestMistakesOfMeaningHaveTheirLine(t *testing.T) {
 	t.Parallel()
 	text := []byte("name: hello\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: a\n    kind: telepathy\n  - name: a\n    kind: http\n")
@@ -72,8 +72,8 @@ func TestMistakesOfMeaningHaveTheirLine(t *testing.T) {
 	}
 }
 
-// Whoever mends a file sees all of its mistakes at once: those of meaning beside unknown keys.
-// What may come of an unknown key alone is not said.
+// All errors are reported at once: semantic ones next to unknown keys. Errors that only follow from an unknown
+// key are suppressed.
 func TestMistakesAreAllThere(t *testing.T) {
 	t.Parallel()
 	text := []byte("name: hello\ninstruction: hi\nmodel: {provider: scriptd}\ntools:\n  - {name: a, kind: nats, aproof: always}\n  - {name: b c, kind: natz}\n  - {nam: d, kind: nats}\nlimits: {max_turn: 3, max_turns: -2}\n")
@@ -91,11 +91,11 @@ func TestMistakesAreAllThere(t *testing.T) {
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("no mistake begins with %q", w)
+			t.Errorf("no error begins with %q", w)
 		}
 	}
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != len(want) {
-		t.Errorf("%d mistakes, want %d: %v", len(lines), len(want), err)
+		t.Errorf("%d errors, want %d: %v", len(lines), len(want), err)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 const head = `{"name":"a","model":{"provider":"scripted"},`
 
-// TestHostileDefinitions: what a megabyte can say is bounded in time, memory and in the length of
-// the answer. The bounds are generous: without them each of these takes many times as much.
+// TestHostileDefinitions: a definition of a megabyte is bounded in time, memory and the length of the answer.
+// The bounds are generous: without them each case takes many times as much.
 func TestHostileDefinitions(t *testing.T) {
 	key := strings.Repeat("k", 98)
 	var rules, tools, patterns, doubled, aliases strings.Builder
@@ -95,7 +95,7 @@ func TestHostileDefinitions(t *testing.T) {
 	}
 }
 
-// TestHostileValues: what a schema makes of a value is bounded, however often it applies its parts.
+// TestHostileValues: the cost of validating a value is bounded, however often a schema applies its parts.
 func TestHostileValues(t *testing.T) {
 	var levels strings.Builder
 	for i := range 48 {
@@ -115,7 +115,7 @@ func TestHostileValues(t *testing.T) {
 			_, err := jsonschema.ValidateOutput([]byte(c.schema), c.value)
 			t.Log(time.Since(began))
 			if err == nil || !strings.Contains(err.Error(), "500000 steps") {
-				t.Errorf("it gave %.300v, want that it takes too many steps", err)
+				t.Errorf("it gave %.300v, want an error that it takes too many steps", err)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestHostileValues(t *testing.T) {
 	}
 }
 
-// TestLargeDefinitions: the most that is taken.
+// TestLargeDefinitions: the largest accepted definitions.
 func TestLargeDefinitions(t *testing.T) {
 	var rules, tools strings.Builder
 	for i := range 65 {

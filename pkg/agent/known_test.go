@@ -26,8 +26,7 @@ type urnSettings struct {
 	URN string `json:"urn"`
 }
 
-// third is what a process knows that was given a kind of tool and of hook, a provider
-// and a loop of others.
+// third returns what is known to a process with a third-party kind of tool and hook, provider and loop.
 func third() agent.Known {
 	k := agent.Builtin("spiral")
 	k.Tools["table"] = tool.SpecOf(func(d tool.Definition, s *tableSettings) (tool.Needs, error) {
@@ -50,7 +49,7 @@ func third() agent.Known {
 	return k
 }
 
-// What a third party adds is read and checked like what ships with Turnpike.
+// Third-party additions are read and validated like built-in ones.
 func TestThirdParties(t *testing.T) {
 	t.Parallel()
 	const text = `
@@ -103,7 +102,7 @@ hooks: {stop: [{kind: urn, urn: "urn:x", on_error: deny}]}
 	}
 }
 
-// A process that was not given a kind names it, and what it has.
+// A process without a kind names that kind, and those it has.
 func TestUnknownKinds(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Builtin().Parse([]byte("name: a\nmodel: {provider: bedrock, name: x}\ntools: [{name: t, kind: table, table: users}]\nhooks: {stop: [{kind: urn, urn: \"urn:x\"}]}"))
@@ -121,8 +120,7 @@ func TestUnknownKinds(t *testing.T) {
 	}
 }
 
-// stored is a definition as stores have had it since before kinds had settings of their
-// own.
+// stored is a definition as stored before kinds had their own settings.
 const stored = `{"name":"a","model":{"provider":"scripted"},"tools":[
 {"name":"f","idempotent":true,"reuse":false,"max_calls":3,"max_result":10,"timeout":"30s","concurrency":"serial","approval":"args.n \u003e 100"},
 {"name":"n","kind":"nats","description":"d","schema":{"type":"object"},"async":true},
@@ -136,7 +134,7 @@ const stored = `{"name":"a","model":{"provider":"scripted"},"tools":[
 "stop":[{"kind":"go","name":"review","timeout":"1s","on_error":"deny"}],
 "pre_tool":[{"kind":"nats","subject":"policy.x","tools":["f"]},{"kind":"cel","when":"args.n \u003e 1","then":"deny","message":"no"}]}}`
 
-// Definitions keep their form: what was stored reads, and is written as it was.
+// Definitions keep their form: a stored one reads, and is written unchanged.
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
 	def, err := agent.Builtin().Parse([]byte(stored))

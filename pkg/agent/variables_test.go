@@ -16,7 +16,7 @@ func withVariables(t *testing.T, instructions, schema string) (*agent.Agent, err
 	return agent.Builtin().Compile(def, 1)
 }
 
-// Only declared names are replaced, once, by values that are not read again.
+// Only declared names are replaced, once, by values that are not expanded again.
 func TestInstruct(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type": "object", "required": ["who"], "properties": {
@@ -53,7 +53,7 @@ func TestInstruct(t *testing.T) {
 	}
 }
 
-// Values that do not fit are refused with their place.
+// Invalid values are refused with their location.
 func TestVariablesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	declared, err := withVariables(t, strings.Repeat("{{who}}", 10_000), `{"required": ["who"], "properties": {"who": {"type": "string"}, "n": {"type": "integer"}}}`)
@@ -138,7 +138,7 @@ func FuzzInstruct(f *testing.F) {
 	})
 }
 
-// Defaults of objects read as they were written, and runs of one request share a budget of checks.
+// Defaults of objects read as written, and the runs of one request share a budget of validation steps.
 func TestInstructor(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Name: "a", Instructions: "{{tag}} {{list}}", Variables: json.RawMessage(`{"properties": {
@@ -168,5 +168,5 @@ func TestInstructor(t *testing.T) {
 			return
 		}
 	}
-	t.Error("a hundred runs of one request took as many checks as they liked")
+	t.Error("a hundred runs of one request exceeded the budget of validation steps")
 }

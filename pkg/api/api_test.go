@@ -15,7 +15,7 @@ import (
 
 var at = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-// The run object has every field of the contract, whatever the run is.
+// The run object has every field of the contract, in every state.
 func TestRunHasEveryField(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(api.RunOf(state.State{Status: state.Queued, CreatedAt: at}, at.Time))
@@ -59,7 +59,7 @@ func TestEventsCarryTheRun(t *testing.T) {
 	if !strings.HasPrefix(string(live), `{"seq":null,"run_id":"run_x","type":"turn.started","turn":1,"attempt":2`) {
 		t.Errorf("EncodeLive = %s", live)
 	}
-	// What has a writer of its own is written as the library would.
+	// Types with hand-written encoders are encoded like encoding/json does.
 	for _, l := range []api.Live{
 		{Type: state.LiveTurnStarted, Turn: 1, Attempt: 2, At: at, Worker: "w"},
 		{Type: state.LiveToolStarted, Turn: 0, At: at, Worker: "w", CallID: "c\"1", Name: "né"},
@@ -118,13 +118,13 @@ func TestDecodeNamesPlacesInLists(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"approvals[1].callid"`) {
 		t.Errorf("Decode = %v", err)
 	}
-	// What is free in form stays free in names.
+	// Free-form fields accept any names.
 	if err := api.Decode([]byte(`{"approvals":[{"call_id":"a","decision":"approve","arguments":{"Any":{"thing":[{"x":1}]}}}]}`), &r); err != nil {
 		t.Errorf("Decode = %v", err)
 	}
 }
 
-// A message and a wait have every field of the contract, whatever is in them.
+// A message and a wait have every field of the contract, whatever they contain.
 func TestMessagesHaveEveryField(t *testing.T) {
 	t.Parallel()
 	by := state.Message{ID: "m", Role: state.RoleAssistant, Model: "gpt", Synthetic: true}
@@ -146,7 +146,7 @@ func TestMessagesHaveEveryField(t *testing.T) {
 	if got[0]["model"] != nil || got[1]["model"] != "gpt" || got[1]["synthetic"] != true {
 		t.Errorf("messages = %s", b)
 	}
-	// They read back as the plain ones.
+	// They read back as the plain types.
 	var plain []api.Message
 	if err := json.Unmarshal(b, &plain); err != nil || plain[1].Model != "gpt" || plain[0].Text() != "<hi>" {
 		t.Errorf("as plain messages: %+v, %v", plain, err)

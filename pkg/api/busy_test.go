@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Who waits for a batch asks again where the gateway has too many to answer.
+// WaitBatch retries when the gateway has too many requests.
 func TestWaitBatchWhileBusy(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -27,7 +27,7 @@ func TestWaitBatchWhileBusy(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	if b, err := api.New(server.URL).WaitBatch(t.Context(), "batch_x", nil); err != nil || !b.Done {
-		t.Errorf("batch %+v, %v, want one that is done", b, err)
+		t.Errorf("batch %+v, %v, want it done", b, err)
 	}
 }
 

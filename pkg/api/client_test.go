@@ -75,7 +75,7 @@ func (g *rough) follow(t *testing.T, after int64) []int64 {
 	return got
 }
 
-// A reader misses nothing and sees nothing twice, however its connection ends (I9).
+// A reader misses no event and gets none twice, however its connections end (I9).
 func TestEventsComeBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(g *rough) func(n int64, w http.ResponseWriter, after int64){
@@ -126,7 +126,7 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
-// Whoever has the last event of an ended run is done after one look.
+// A reader that has the last event of an ended run is done after one connection.
 func TestEventsAfterTheLast(t *testing.T) {
 	t.Parallel()
 	g := &rough{total: 5}
@@ -136,7 +136,7 @@ func TestEventsAfterTheLast(t *testing.T) {
 	}
 }
 
-// What the gateway refuses is not asked for again.
+// A request that the gateway refuses is not retried.
 func TestProblemsAreTyped(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
@@ -166,7 +166,7 @@ func TestProblemsAreTyped(t *testing.T) {
 	}
 }
 
-// A gateway that is not ready says what does not answer.
+// A gateway that is not ready names the unreachable dependency.
 func TestUnreadyGateway(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -183,7 +183,7 @@ func TestUnreadyGateway(t *testing.T) {
 	}
 }
 
-// A URL that is no gateway's gets an error that says what to write.
+// A URL that is not a gateway's gets an error that says what to write.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -223,20 +223,20 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// What is not JSON is refused with a way to make it.
+// Invalid JSON is refused with a way to produce it.
 func TestText(t *testing.T) {
 	t.Parallel()
 	c := api.New("http://127.0.0.1:1")
 	_, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: json.RawMessage("hi")}, "")
 	if err == nil || !strings.Contains(err.Error(), "api.Text") || strings.Contains(err.Error(), "RawMessage") {
-		t.Errorf("Submit of no JSON: %v", err)
+		t.Errorf("Submit of invalid JSON: %v", err)
 	}
 	if got := string(api.Text("\"hi\" & <é>")); !json.Valid([]byte(got)) {
 		t.Errorf("Text is %s", got)
 	}
 }
 
-// Whoever follows a run hears once that the gateway is unreachable, and once that it is back.
+// Follow reports once that the gateway is unreachable, and once that it is back.
 func TestFollowTellsOfTheConnection(t *testing.T) {
 	t.Parallel()
 	g := &rough{total: 2}
@@ -260,18 +260,17 @@ func TestFollowTellsOfTheConnection(t *testing.T) {
 		heard = append(heard, fmt.Sprint(e.Seq))
 	}
 	if want := []string{"1", "true", "false", "2"}; !slices.Equal(heard, want) {
-		t.Errorf("heard %v, want %v", heard, want)
+		t.Errorf("reports %v, want %v", heard, want)
 	}
 }
 
-// A private authority is trusted by those who are told of it, and the client of the caller's
-// stays as it is.
+// A private authority is trusted only by clients configured with it, and the caller's own client is unchanged.
 func TestRootCAs(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(&rough{})
 	t.Cleanup(server.Close)
 	if _, err := api.New(server.URL).Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "api.WithRootCAs") {
-		t.Errorf("an authority that is not known: %v", err)
+		t.Errorf("an unknown authority: %v", err)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
@@ -286,11 +285,11 @@ func TestRootCAs(t *testing.T) {
 		}
 	}
 	if own.Transport.(*http.Transport).TLSClientConfig.RootCAs != nil {
-		t.Error("the transport of the caller's was changed")
+		t.Error("the caller's transport was changed")
 	}
 	foreign := &http.Client{Transport: roundTrip(http.DefaultTransport.RoundTrip)}
 	if _, err := api.NewWithHTTP(server.URL, foreign, api.WithRootCAs(pool)).Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "roundTrip") {
-		t.Errorf("a transport that cannot be told: %v", err)
+		t.Errorf("a transport that cannot be configured: %v", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// pipes is a network within a bubble of time.
+// pipes is a network within a synctest bubble.
 type pipes chan net.Conn
 
 func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
@@ -32,12 +32,12 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Whoever follows a run that waits for a day does so behind a proxy that cuts each stream after a
-// minute. Streams that end at once are given up on.
+// Follow outlasts a wait of a day behind a proxy that cuts each stream after a minute. It gives up on streams
+// that end at once.
 func TestFollowOutlastsCuts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		each time.Duration // that a stream stands
+		each time.Duration // duration of a stream
 		ends bool
 	}{{time.Minute, false}, {0, true}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// The codes and their documentation agree, both ways.
+// The error codes and their documentation agree in both directions.
 func TestCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("problem.go")
@@ -41,7 +41,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// The example of the page is what the API answers.
+// The example on the documentation page is what the API returns.
 func TestExampleOfAnError(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/reference/errors.md")
@@ -56,6 +56,6 @@ func TestExampleOfAnError(t *testing.T) {
 	}
 	err = api.Decode([]byte(`{"agent": "hello", "inputt": "hi"}`), &api.SubmitRequest{})
 	if err == nil || err.Error() != p.Detail {
-		t.Errorf("the page says %q, the API %v", p.Detail, err)
+		t.Errorf("the page has %q, the API %v", p.Detail, err)
 	}
 }

@@ -44,7 +44,7 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// F5: each limit warns once.
+// Each limit warns once (F5).
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	l := state.Limits{OutputTokens: 100, TotalTokens: 1000, WarnAt: 0.5}
@@ -59,7 +59,7 @@ func TestWarnings(t *testing.T) {
 
 func TestWarningThreshold(t *testing.T) {
 	t.Parallel()
-	// Without a threshold of its own a run is warned at 0.8.
+	// Without its own threshold, a run is warned at 0.8.
 	l := state.Limits{OutputTokens: 100, MaxTurns: 10}
 	if got := budget.Warnings(l, state.Usage{OutputTokens: 79}, 9, now, nil); len(got) != 0 {
 		t.Errorf("Warnings = %v at 79 of 100, want none", got)
@@ -93,8 +93,8 @@ func TestUsedFraction(t *testing.T) {
 	}
 }
 
-// I10: whatever calls cost, spend passes a limit by at most the last of them, if
-// the limits are checked before each.
+// If limits are checked before each call, the spend exceeds a limit by at most the last call, whatever calls
+// cost (I10).
 func TestSpendExceedsLimitByOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -120,7 +120,7 @@ func TestSpendExceedsLimitByOneCall(t *testing.T) {
 				CostUSD:      usd(rapid.Int64Range(0, 300).Draw(t, "cost")),
 			})
 		}
-		// Without the last call every limit is kept.
+		// Without the last call, every limit holds.
 		var cost state.MicroUSD
 		if before.CostUSD != nil {
 			cost = *before.CostUSD
@@ -129,7 +129,7 @@ func TestSpendExceedsLimitByOneCall(t *testing.T) {
 			l.OutputTokens > 0 && before.OutputTokens >= l.OutputTokens ||
 			l.TotalTokens > 0 && before.InputTokens+before.OutputTokens >= l.TotalTokens ||
 			l.CostUSD > 0 && cost >= l.CostUSD {
-			t.Fatalf("the call after %+v and %d turns was one too many for %+v", before, turns-1, l)
+			t.Fatalf("the call after %+v and %d turns exceeded %+v", before, turns-1, l)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 
 const older, newest = 1, 2
 
-// The format to write is the newest that every process can read, and falls with the first
-// heartbeat of a process that can read less.
+// The format to write is the newest that every process can read. It falls with the first heartbeat of a process
+// that reads less.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	written := 0
@@ -80,8 +80,7 @@ func TestFormatsOfThreeGenerations(t *testing.T) {
 	}
 }
 
-// A store that takes its time holds up nobody who tells of a heartbeat, and the last word is
-// what was decided last.
+// A slow store does not block heartbeats, and the latest decision is written last.
 func TestFormatsOfSlowStore(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan int), make(chan struct{})
@@ -108,7 +107,7 @@ func TestFormatsOfSlowStore(t *testing.T) {
 	<-decided
 }
 
-// Aborts are taken from whoever may publish them, however they look; a server's answer is none.
+// ParseAbort accepts abort messages of any form from clients, but no response of a server.
 func TestParseAbort(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]bus.Abort{

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// hold returns a run that its batch holds, as the gateway makes it.
+// hold returns a pending run of a batch, as the gateway creates it.
 func hold(t *testing.T, def agent.Definition, limits state.Limits, startAt state.Time) *run {
 	t.Helper()
 	r := start(t, def, limits)
@@ -31,8 +31,8 @@ func said(text string) state.Signal {
 
 var startSignal = state.Signal{ID: "start", Start: true}
 
-// L8: the start signal makes the model call at once, without a transition between;
-// what was said to the run before is there then, and did not start it.
+// The start signal leads to the model call at once, without a transition in between. Earlier messages are there
+// then, and did not start the run (L8).
 func TestPendingRunStarts(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"react", "single_call"} {
@@ -46,14 +46,14 @@ func TestPendingRunStarts(t *testing.T) {
 		r.begin(loop.TurnBegan{Signals: []state.Signal{startSignal}})
 		call := wantEffect[loop.CallModel](r)
 		if len(call.Messages) != 2 || call.Messages[1].Text() != "and this" || r.s.Version != version || r.s.Batch.PendingInBatch {
-			t.Errorf("%s: the model is asked with %s at version %d, held %v", typ, dump(call.Messages), r.s.Version, r.s.Batch.PendingInBatch)
+			t.Errorf("%s: the model is called with %s at version %d, held %v", typ, dump(call.Messages), r.s.Version, r.s.Batch.PendingInBatch)
 		}
 		r.respond(text("done"))
 		r.wantReason(state.EndCompleted)
 	}
 }
 
-// A message that came with the start is a message.
+// A message in the same turn as the start is read as a message.
 func TestPendingRunStartsWithMessage(t *testing.T) {
 	t.Parallel()
 	r := hold(t, agent.Definition{}, state.Limits{}, state.Time{})
@@ -61,11 +61,11 @@ func TestPendingRunStartsWithMessage(t *testing.T) {
 	r.wantReason(state.UserMessage)
 	r.begin(loop.TurnBegan{})
 	if call := wantEffect[loop.CallModel](r); len(call.Messages) != 2 {
-		t.Errorf("the model is asked with %s", dump(call.Messages))
+		t.Errorf("the model is called with %s", dump(call.Messages))
 	}
 }
 
-// A run that is to start later waits for its time once its batch lets it go.
+// A run with a later start waits for that time once its batch starts it.
 func TestPendingRunStartsLater(t *testing.T) {
 	t.Parallel()
 	at := state.At(epoch.Add(time.Hour))
@@ -85,8 +85,7 @@ func TestPendingRunStartsLater(t *testing.T) {
 	wantEffect[loop.CallModel](r)
 }
 
-// A run that ends while it is held keeps the mark: nothing before it has ended by
-// that.
+// A run that ends while pending keeps the mark: its end does not start the next run.
 func TestPendingRunEnds(t *testing.T) {
 	t.Parallel()
 	r := hold(t, agent.Definition{}, state.Limits{}, state.Time{})

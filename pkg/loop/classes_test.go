@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// meanings of the classes of failure, in the order of the table in the docs.
+// meanings are the meanings of the failure classes, in the order of the table in the docs.
 var meanings = []struct {
 	class model.Class
 	means string
@@ -33,10 +33,10 @@ var meanings = []struct {
 	{model.Exhausted, "a scripted model has no response left"},
 }
 
-// The docs say of each class what retries, loop and breaker really do.
+// The docs describe the behavior of retries, loop and breaker for each class as it is.
 func TestClassesDoc(t *testing.T) {
 	t.Parallel()
-	known := map[model.Class]bool{model.Cancelled: true} // no failure: an abort
+	known := map[model.Class]bool{model.Cancelled: true} // not a failure: an abort
 	var table strings.Builder
 	table.WriteString("| class | what happened | in the turn | in later turns | a fallback model | otherwise ends | breaker |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range meanings {
@@ -67,7 +67,7 @@ func TestClassesDoc(t *testing.T) {
 	wantSection(t, "classes", table.String())
 }
 
-// soon says what Retry does with a failure of a class.
+// soon describes what Retry does with a failure of a class.
 func soon(t *testing.T, c model.Class) string {
 	t.Helper()
 	calls := 0
@@ -76,7 +76,7 @@ func soon(t *testing.T, c model.Class) string {
 		return &model.Error{Class: c}
 	})
 	if err == nil {
-		t.Fatal("Retry made a success of a failure")
+		t.Fatal("Retry turned a failure into a success")
 	}
 	if calls == 1 {
 		return ""
@@ -84,7 +84,7 @@ func soon(t *testing.T, c model.Class) string {
 	return fmt.Sprintf("%d retries", calls-1)
 }
 
-// later says what a loop does with a model that goes on failing.
+// later describes what a loop does with a model that keeps failing.
 func later(t *testing.T, c model.Class) (tries, end string) {
 	t.Helper()
 	r := start(t, agent.Definition{}, state.Limits{})
@@ -98,15 +98,14 @@ func later(t *testing.T, c model.Class) (tries, end string) {
 		case state.WaitingSchedule:
 			n++
 			tries = fmt.Sprintf("%d tries, later and later", n)
-			r.s.Status, r.s.Waiting = state.Queued, nil // as when the delay is over
+			r.s.Status, r.s.Waiting = state.Queued, nil // as when the delay has passed
 		default:
 		}
 	}
 	return tries, "`" + string(r.s.Transition.Reason) + "`"
 }
 
-// stops says what a loop does with a model that always stops for a reason that is no
-// error.
+// stops describes what a loop does with a model that always stops for a reason that is not an error.
 func stops(t *testing.T, stop model.Stop) (continued, end string) {
 	t.Helper()
 	r := start(t, agent.Definition{}, state.Limits{})
@@ -134,7 +133,7 @@ func fallback(t *testing.T, c model.Class) string {
 	return ""
 }
 
-// counts says whether failures of a class open a circuit breaker.
+// counts describes whether failures of a class open a circuit breaker.
 func counts(c model.Class) string {
 	b := model.NewBreakers(model.BreakerPolicy{Failures: 1})
 	b.Done("m", &model.Error{Class: c})
@@ -144,8 +143,7 @@ func counts(c model.Class) string {
 	return ""
 }
 
-// wantSection compares what stands in docs/reference/models.md between the marks of a name;
-// with -update it is written there.
+// wantSection compares a marked section of docs/reference/models.md; with -update it is rewritten.
 func wantSection(t *testing.T, name, want string) {
 	t.Helper()
 	const path = "../../docs/reference/models.md"

@@ -17,7 +17,7 @@ func (r *run) fail(class model.Class) loop.Decision {
 	return r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: class, Message: string(class)}})
 }
 
-// work takes n turns with a tool call each.
+// work executes n turns with a tool call each.
 func (r *run) work(n int, result string) {
 	r.t.Helper()
 	for i := range n {
@@ -28,8 +28,7 @@ func (r *run) work(n int, result string) {
 	}
 }
 
-// A10, I11: one compaction answers a prompt that was too long, and only one: the
-// guard survives turns.
+// A prompt that was too long leads to one compaction, and only one: the guard survives turns (A10, I11).
 func TestReactiveCompaction(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain), Instructions: "be good"}, state.Limits{})
@@ -41,7 +40,7 @@ func TestReactiveCompaction(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	msgs := wantEffect[loop.CallModel](r).Messages
 	if len(msgs) >= before || msgs[0].Text() != "hello" || !strings.Contains(msgs[1].Text(), "earlier messages were removed") || !strings.Contains(msgs[1].Text(), "t (") {
-		t.Fatalf("after the compaction the model sees %s", dump(msgs))
+		t.Fatalf("after the compaction the model reads %s", dump(msgs))
 	}
 	r.wantPaired()
 	full := state.FullView(r.s.Log)
@@ -52,7 +51,7 @@ func TestReactiveCompaction(t *testing.T) {
 		}
 	}
 	if compacted == 0 || len(full) <= before {
-		t.Fatalf("the full view has %d messages, %d of them compacted; want all of %d and the remark", len(full), compacted, before)
+		t.Fatalf("the full view has %d messages, %d of them compacted; want all of %d and the note", len(full), compacted, before)
 	}
 	r.respond(calls("t"))
 	r.finishTools(ok("c1", "x"))
@@ -65,7 +64,7 @@ func TestReactiveCompaction(t *testing.T) {
 	r.wantPaired()
 }
 
-// A10: a person who goes on with the run gives it one more, with a summary or without.
+// A user message that continues the run permits one more compaction, with or without a summary (A10).
 func TestReactiveCompactionAnew(t *testing.T) {
 	t.Parallel()
 	say := state.UserText("go on")
@@ -103,8 +102,8 @@ func TestReactiveCompactionAnew(t *testing.T) {
 	}
 }
 
-// A10, I11: progress allows an agent with compaction another one: the model has accepted the shorter
-// prompt, and a tool call has returned.
+// Progress permits another compaction for an agent with compaction: the model has accepted the shorter prompt,
+// and a tool call has returned (A10, I11).
 func TestReactiveCompactionAfterProgress(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -144,7 +143,7 @@ func TestReactiveCompactionAfterProgress(t *testing.T) {
 	}
 }
 
-// A10: what cannot be cut away is clipped.
+// Messages that cannot be removed are clipped (A10).
 func TestCompactionClips(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
@@ -160,8 +159,8 @@ func TestCompactionClips(t *testing.T) {
 	r.wantPaired()
 }
 
-// A18: ahead of time, at a share of the window, as often as it helps; and with a
-// summary that the model writes, if the agent wants one.
+// Proactive compaction runs at a share of the window, as often as it helps, and with a summary by the model if
+// the agent wants one (A18).
 func TestProactiveCompaction(t *testing.T) {
 	t.Parallel()
 	for _, summarize := range []bool{false, true} {
@@ -186,11 +185,11 @@ func TestProactiveCompaction(t *testing.T) {
 				t.Errorf("summary = %q", got)
 			}
 			if got := r.s.Usage.ModelCalls; got != calls+1 || r.s.Turn != 4 {
-				t.Errorf("%d model calls, turn %d; want the summary paid and no turn counted", got, r.s.Turn)
+				t.Errorf("%d model calls, turn %d; want the summary charged and no turn counted", got, r.s.Turn)
 			}
 		}
 		if len(ask.Messages) != 4 || ask.Purpose != loop.ForTurn {
-			t.Fatalf("summarize %t: the model sees %s", summarize, dump(ask.Messages))
+			t.Fatalf("summarize %t: the model reads %s", summarize, dump(ask.Messages))
 		}
 		r.respond(text("done"))
 		r.wantReason(state.EndCompleted)
@@ -198,8 +197,8 @@ func TestProactiveCompaction(t *testing.T) {
 	}
 }
 
-// A summary may say in other words what a tool has said: it is no more trusted, and neither is
-// the summary of a summary.
+// A summary of untrusted results is itself untrusted, since it may rephrase them, and so is the summary of a
+// summary.
 func TestSummaryOfUntrusted(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{At: 0.5, Window: 1000, Keep: 1, Summarize: true}}, state.Limits{})
@@ -214,7 +213,7 @@ func TestSummaryOfUntrusted(t *testing.T) {
 		r.step(loop.ModelResponded{At: r.now(), Response: text(say), Purpose: loop.ForSummary})
 		summary := wantEffect[loop.CallModel](r).Messages[1]
 		if got := summary.Parts[0].Origin; got != state.OriginTool || !strings.HasSuffix(summary.Text(), say) {
-			t.Errorf("summary %d %q is of %q, want that it is of a tool", i, summary.Text(), got)
+			t.Errorf("summary %d %q has the origin %q, want a tool", i, summary.Text(), got)
 		}
 		if name := strings.ToLower(strings.TrimPrefix(say, "pay ")); !provenance.FromUntrusted(r.s.Log, `{"to":"`+name+`"}`) {
 			t.Errorf("%s of summary %d is trusted", name, i)
@@ -223,11 +222,11 @@ func TestSummaryOfUntrusted(t *testing.T) {
 		r.finishTools(ok("c1", "y"))
 	}
 	if provenance.FromUntrusted(r.s.Log, `{"to":"Bob"}`) {
-		t.Error("Bob, of whom nobody spoke, is untrusted")
+		t.Error("a name that no result mentioned is untrusted")
 	}
 }
 
-// A18: a summary that no model writes is replaced by the remark.
+// If the model fails to write a summary, a note replaces it (A18).
 func TestSummaryFails(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Summarize: true}}, state.Limits{})
@@ -245,7 +244,7 @@ func TestSummaryFails(t *testing.T) {
 	}
 }
 
-// A10: what the run is about stays, clipped if it is long.
+// The task stays in the prompt, clipped if it is long (A10).
 func TestCompactionKeepsTheTask(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Keep: 1}}, state.Limits{})

@@ -17,8 +17,8 @@ func (r *run) delay(wait time.Duration, at int64) {
 	r.wantReason(state.WaitingSchedule)
 }
 
-// A17: a run in a long queue waits as often as it must. It asks no other model,
-// does not fail, and keeps its place until its call was made.
+// A run in a long queue waits as often as necessary. It does not switch models, does not fail, and keeps its
+// reservation until its call was made (A17).
 func TestDelayedModelCall(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}, Tools: tools(plain)}
@@ -38,7 +38,7 @@ func TestDelayedModelCall(t *testing.T) {
 	if detail := r.s.Transition.Detail; !strings.Contains(detail, "rate limit of m, retry in 1h0m0s") {
 		t.Errorf("detail = %q", detail)
 	}
-	// What is said meanwhile wakes the run; its place is still its own.
+	// A message wakes the run, which keeps its reservation.
 	said := state.UserText("and?")
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "s", Message: &said}}})
 	r.wantReason(state.UserMessage)
@@ -48,7 +48,7 @@ func TestDelayedModelCall(t *testing.T) {
 	}
 	r.respond(calls("t"))
 	if r.s.Reservation != nil {
-		t.Error("the place outlives the call")
+		t.Error("the reservation outlives the call")
 	}
 	r.finishTools(ok("c1", "x"))
 	r.begin(loop.TurnBegan{})
@@ -58,11 +58,11 @@ func TestDelayedModelCall(t *testing.T) {
 	r.step(loop.ModelFailed{At: r.now(), Failed: 1, Err: &model.Error{Class: model.RateLimited}})
 	r.wantReason(state.ModelFallback)
 	if r.s.Reservation != nil {
-		t.Error("the place outlives the call that failed")
+		t.Error("the reservation outlives the failed call")
 	}
 }
 
-// A single call waits like any other.
+// A single_call run waits in the same way.
 func TestDelayedSingleCall(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Loop: agent.Loop{Type: "single_call"}}, state.Limits{})
@@ -74,9 +74,8 @@ func TestDelayedSingleCall(t *testing.T) {
 	r.wantReason(state.EndCompleted)
 }
 
-// A18: a summary waits for its quota if it is made ahead of time. One that answers
-// a prompt that was too long would have to send the prompt again after the wait, so
-// the history is cut without it.
+// A proactive summary waits for its quota. After a prompt that was too long, waiting would require sending that
+// prompt again, so the history is cut without a summary (A18).
 func TestDelayedSummary(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{At: 0.5, Window: 100, Keep: 1, Summarize: true}}
@@ -94,7 +93,7 @@ func TestDelayedSummary(t *testing.T) {
 	for range 3 {
 		r.begin(loop.TurnBegan{})
 		if effect := wantEffect[loop.CallModel](r); effect.Purpose != loop.ForSummary {
-			t.Fatalf("the model is asked for %q, want a summary", effect.Purpose)
+			t.Fatalf("the model is called for %q, want a summary", effect.Purpose)
 		}
 		delayed(r)
 		r.wantReason(state.WaitingSchedule)
@@ -107,7 +106,7 @@ func TestDelayedSummary(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	r.fail(model.PromptTooLong)
 	if effect := wantEffect[loop.CallModel](r); effect.Purpose != loop.ForSummary {
-		t.Fatalf("the model is asked for %q, want a summary", effect.Purpose)
+		t.Fatalf("the model is called for %q, want a summary", effect.Purpose)
 	}
 	delayed(r)
 	r.wantReason(state.ReactiveCompactRetry)

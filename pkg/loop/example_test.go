@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A condition is added to a built-in loop, which gets a name of its own.
+// A condition added to a built-in loop makes a loop with its own name.
 func ExampleRules_With() {
 	rules := loop.ReflectRules().With("enough sources", func(s state.State, from loop.Node) (loop.Node, bool) {
 		return loop.Terminate, from == loop.Execute && s.Usage.ToolCalls >= 10

@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A12: another model takes over, and what had arrived of the failed response is
-// withdrawn for good; the rest of the history stays.
+// When a fallback model takes over, the partial response of the failed call is withdrawn for good; the rest of
+// the history stays (A12).
 func TestModelFallback(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Tools: tools(plain), Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}}
@@ -24,7 +24,7 @@ func TestModelFallback(t *testing.T) {
 	}
 	r.begin(loop.TurnBegan{})
 	if msgs := wantEffect[loop.CallModel](r).Messages; len(msgs) != 3 || msgs[2].Parts[0].Content != "kept" {
-		t.Fatalf("the second model sees %s", dump(msgs))
+		t.Fatalf("the second model reads %s", dump(msgs))
 	}
 	full := state.FullView(r.s.Log)
 	if last := full[len(full)-1]; !last.Tombstoned || last.Text() != "half a thou" {
@@ -35,7 +35,7 @@ func TestModelFallback(t *testing.T) {
 	r.wantPaired()
 }
 
-// A12: a request that is itself at fault goes to no other model.
+// A request that is itself invalid goes to no other model (A12).
 func TestNoFallback(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}}

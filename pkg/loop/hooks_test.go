@@ -23,8 +23,8 @@ func (r *run) hooks(answers ...hook.Answer) loop.Decision {
 
 func words(s string) *string { return &s }
 
-// A8: a stop hook sends the run on within its turn, with its counters as they
-// were, at most so often; or it ends the run; or it lets it be.
+// A stop hook continues the run within its turn, with its counters unchanged, a limited number of times; or it
+// ends the run; or it allows the end (A8).
 func TestStopHooks(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched, MaxStopBlocks: 2}}, state.Limits{MaxTurns: 1})
@@ -65,8 +65,7 @@ func TestStopHooks(t *testing.T) {
 	}
 }
 
-// A stop hook that could not answer although it must fails the run. A replay asks about the same
-// answer again.
+// A required stop hook that fails makes the run fail. A replay calls the hook with the same answer.
 func TestStopHookFailed(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
@@ -81,7 +80,7 @@ func TestStopHookFailed(t *testing.T) {
 	r.wantReason(state.Replayed)
 	r.begin(loop.TurnBegan{})
 	if ask := wantEffect[loop.RunHooks](r); ask.Point != hook.Stop || ask.Output != "answer" {
-		t.Fatalf("after the replay it asks %+v", ask)
+		t.Fatalf("after the replay the effect is %+v", ask)
 	}
 	r.hooks(hook.Answer{})
 	r.wantReason(state.EndCompleted)
@@ -90,8 +89,8 @@ func TestStopHookFailed(t *testing.T) {
 	}
 }
 
-// A8: the guard of the compaction outlives stop hooks, so a hook that always blocks
-// and a prompt that is always too long end each other (I11).
+// The guard of the compaction survives stop hooks, so a hook that always blocks and a prompt that is always too
+// long cannot loop forever (A8, I11).
 func TestStopHookAndCompaction(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
@@ -106,8 +105,7 @@ func TestStopHookAndCompaction(t *testing.T) {
 	r.wantReason(state.EndPromptTooLong)
 }
 
-// A8, A9: only a valid answer is put to stop hooks: no refusal, no failure, no
-// response that was cut off.
+// Stop hooks run only for valid answers: not for a refusal, a failure or a truncated response (A8, A9).
 func TestStopHooksAreNotAsked(t *testing.T) {
 	t.Parallel()
 	for stop, want := range map[model.Stop]state.Reason{
@@ -126,8 +124,7 @@ func TestStopHooksAreNotAsked(t *testing.T) {
 	r.wantReason(state.EndModelError)
 }
 
-// A worker that is lost while hooks are asked leaves the response behind: the
-// model is not asked again (I3).
+// A worker that is lost during hooks leaves the response behind: the model is not called again (I3).
 func TestStopHooksSurviveCrash(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched}}, state.Limits{})
@@ -142,15 +139,15 @@ func TestStopHooksSurviveCrash(t *testing.T) {
 	}
 }
 
-// A13: a hook before a tool denies a call, asks a person, or changes the arguments;
-// the agent's own approval rule sees what it changed.
+// A hook before a tool denies a call, asks a person, or changes the arguments; the agent's own approval rule
+// sees the changed ones (A13).
 func TestPreToolHooks(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain, gated, client), Hooks: &agent.Hooks{PreTool: watched}}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	r.respond(calls("t {}", `refund {"amount":5}`, "t {\"n\":3}", "pick", "hammer"))
 	if got := ids(wantEffect[loop.RunHooks](r).Calls); got != "c1 c2 c3 c4" {
-		t.Fatalf("asks about %s; a call that can never run is nobody's business", got)
+		t.Fatalf("the hook is called about %s, although that call can never run", got)
 	}
 	r.hooks(
 		hook.Answer{Deny: words("not on Sundays")}, hook.Answer{Arguments: json.RawMessage(`{"amount": 500}`)}, hook.Answer{Approval: true}, hook.Answer{},
@@ -181,7 +178,7 @@ func TestPreToolHooks(t *testing.T) {
 	r.wantPaired()
 }
 
-// A4: an abort while hooks are asked answers the calls, of which none was started.
+// An abort during hooks answers the calls, none of which was started (A4).
 func TestAbortDuringHooks(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain), Hooks: &agent.Hooks{PreTool: watched}}, state.Limits{})
@@ -192,8 +189,8 @@ func TestAbortDuringHooks(t *testing.T) {
 	r.wantPaired()
 }
 
-// An input hook that could not check a message although it must fails the run before the model reads
-// it. A replay calls the hook about the same message.
+// A required input hook that fails makes the run fail before the model reads the message. A replay calls the
+// hook with the same message.
 func TestInputHookFailed(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"react", "single_call"} {
@@ -220,8 +217,8 @@ func TestInputHookFailed(t *testing.T) {
 	}
 }
 
-// Messages that arrive together are checked together. A refused one ends the run, and the model never
-// reads it, while it reads those that the hooks allowed when another message continues the run.
+// Messages that arrive together are checked together. A refused one ends the run. When another message
+// continues the run, the model reads the allowed messages, and never the refused one.
 func TestInputHooksOfSeveralMessages(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Hooks: &agent.Hooks{Input: watched}}, state.Limits{})

@@ -14,13 +14,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// D2, D4, A1, A2: a call and an answer are two turns.
+// A tool call and an answer are two turns (D2, D4, A1, A2).
 func TestReactCallsToolAndAnswers(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	if got := len(wantEffect[loop.CallModel](r).Messages); got != 1 {
-		t.Fatalf("model sees %d messages, want 1", got)
+		t.Fatalf("the model reads %d messages, want 1", got)
 	}
 	r.respond(calls("t {}"))
 	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].ID != "c1" {
@@ -47,7 +47,7 @@ func TestReactCallsToolAndAnswers(t *testing.T) {
 	r.wantPaired()
 }
 
-// A3: the provider's stop reason decides nothing.
+// The provider's stop reason does not decide whether calls run (A3).
 func TestReactIgnoresStopReason(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
@@ -65,7 +65,7 @@ func TestReactIgnoresStopReason(t *testing.T) {
 	r.wantReason(state.EndCompleted)
 }
 
-// D3: max_turns N means N model calls; the tools of the last turn run.
+// max_turns N means N model calls; the tools of the last turn run (D3).
 func TestReactMaxTurns(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{MaxTurns: 1})
@@ -80,8 +80,7 @@ func TestReactMaxTurns(t *testing.T) {
 	r.wantPaired()
 }
 
-// The event of a limit that ends a run has the fraction that the run has used, not that of the call which would
-// come next.
+// The event of a limit that ends a run has the used fraction, not that of the call which would come next.
 func TestExceededHasUsedFraction(t *testing.T) {
 	t.Parallel()
 	usd := state.MicroUSD(30)
@@ -111,8 +110,8 @@ func TestExceededHasUsedFraction(t *testing.T) {
 	}
 }
 
-// D5, D6: server tools of a mixed turn run, the rest waits; each wait is answered
-// by its own signal, and results keep the order of the calls (A14).
+// The server tools of a mixed turn run and the rest waits. Each wait has its own signal, and results keep the
+// order of the calls (D5, D6, A14).
 func TestReactPauses(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain, client, gated, human)}, state.Limits{})
@@ -161,7 +160,7 @@ func TestReactPauses(t *testing.T) {
 	r.wantPaired()
 }
 
-// D6: a denial feeds an error result to the model.
+// A denial becomes an error result for the model (D6).
 func TestReactDenied(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
@@ -175,14 +174,15 @@ func TestReactDenied(t *testing.T) {
 	if p := msgs[len(msgs)-1].Parts[0]; !p.IsError || p.Content != "Denied: too much" {
 		t.Fatalf("result = %+v", p)
 	}
-	// Below the rule's threshold nobody is asked.
+	// Below the rule's threshold no approval is needed.
 	resp := calls(`refund {"amount":5}`)
 	resp.Parts[0].ID = "c9"
 	r.respond(resp)
 	wantEffect[loop.RunTools](r)
 }
 
-// A6: at most three continuations in a row, within the turn, then a typed end.
+// A truncated answer is continued at most three times in a row, within the turn; then the run ends with a typed
+// reason (A6).
 func TestReactMaxOutputTokens(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{}, state.Limits{})
@@ -208,7 +208,7 @@ func TestReactMaxOutputTokens(t *testing.T) {
 	}
 }
 
-// A4: the three places at which an abort strikes, and those between turns.
+// An abort is handled at each of its three points, and between turns (A4).
 func TestReactAborts(t *testing.T) {
 	t.Parallel()
 	abort := &state.Abort{Reason: "enough"}
@@ -275,7 +275,7 @@ func TestReactAborts(t *testing.T) {
 			if last := view[len(view)-1]; tt.says != "" && last.Parts[0].Content != tt.says {
 				t.Fatalf("last result = %q, want %q", last.Parts[0].Content, tt.says)
 			}
-			// Whatever happened, a user message continues the run.
+			// In every case, a user message continues the run.
 			said := state.UserText("go on")
 			r.begin(loop.TurnBegan{Signals: []state.Signal{{Message: &said}}})
 			r.wantReason(state.UserMessage)
@@ -285,8 +285,8 @@ func TestReactAborts(t *testing.T) {
 	}
 }
 
-// A journaled response is not asked for again, and what its calls need is found
-// anew (I3, F4).
+// A journaled response is not requested again, and the requirements of its calls are determined afresh (I3,
+// F4).
 func TestReactReplaysJournal(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain, client)}, state.Limits{})
@@ -318,8 +318,7 @@ func TestReactReplaysJournal(t *testing.T) {
 	}
 }
 
-// An attempt after a crash is one at the turn that the dead worker had, whether the model had
-// answered in it or not.
+// An attempt after a crash has the turn of the dead worker, whether or not the model had answered.
 func TestRecoveredNamesItsTurn(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
@@ -332,7 +331,7 @@ func TestRecoveredNamesItsTurn(t *testing.T) {
 			t.Fatalf("%s: no attempt is in the log", when)
 		}
 		if got := r.s.Log[int(header.LogLen())+i].Turn; got != want {
-			t.Errorf("%s: the attempt is of turn %d, want %d", when, got, want)
+			t.Errorf("%s: the attempt has turn %d, want %d", when, got, want)
 		}
 	}
 	recovered("before the first response", 1)
@@ -348,8 +347,7 @@ func TestRecoveredNamesItsTurn(t *testing.T) {
 	recovered("after the answer", 2)
 }
 
-// A passing failure of the model gives the turn back for a known time; one that
-// does not pass ends the run (A17).
+// A temporary failure of the model postpones the turn to a known time; a permanent one ends the run (A17).
 func TestReactModelFailures(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{}, state.Limits{})
@@ -373,7 +371,7 @@ func TestReactModelFailures(t *testing.T) {
 	}
 }
 
-// A deadline and an expired wait are typed ends with every call answered.
+// A deadline and an expired wait end the run with a typed reason and every call answered.
 func TestReactTimeLimits(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(client)}, state.Limits{WaitMS: 60_000})
@@ -405,8 +403,7 @@ func TestReactPoisoned(t *testing.T) {
 	r.wantPaired()
 }
 
-// A converse agent waits for the next message after each answer, and counts
-// turns across them.
+// A converse agent waits for the next message after each answer, and counts turns across them.
 func TestReactConverse(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Loop: agent.Loop{Converse: true}}, state.Limits{MaxTurns: 2})
@@ -435,14 +432,13 @@ func TestCallIDsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range wantEffect[loop.RunTools](r).Calls {
 		if c.ID == "" || seen[c.ID] {
-			t.Fatalf("call id %q is empty or doubled", c.ID)
+			t.Fatalf("call id %q is empty or a duplicate", c.ID)
 		}
 		seen[c.ID] = true
 	}
 }
 
-// Providers repeat call ids over the turns of a run: each result stays with its
-// own response (I5).
+// Providers repeat call ids over the turns of a run: each result stays with its own response (I5).
 func TestCallIDsMayComeBack(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
@@ -460,8 +456,8 @@ func TestCallIDsMayComeBack(t *testing.T) {
 	}
 }
 
-// A run that is to start later starts then, whatever is said to it before; one
-// that waits after a failure goes on when it is spoken to.
+// A run with a later start begins then, even if it gets messages before. One that waits after a failure
+// continues when it gets a message.
 func TestMessageDuringSchedule(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{}, state.Limits{})

@@ -24,8 +24,8 @@ func (r *run) round(i int, result loop.ToolResult) {
 	r.finishTools(result)
 }
 
-// L1, L2: findings raise the confidence by what is missing to certainty; the
-// twelfth reflection, after the thirteenth model call, passes the threshold.
+// Each finding adds a fraction of the missing confidence. The twelfth reflection, after the thirteenth model
+// call, passes the threshold (L1, L2).
 func TestReflectConfident(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -52,7 +52,7 @@ func TestReflectConfident(t *testing.T) {
 	}
 }
 
-// L2: what a reflection finds, and what that does to the confidence.
+// Each finding of a reflection changes the confidence by its amount (L2).
 func TestReflectAssessments(t *testing.T) {
 	t.Parallel()
 	r := start(t, reflective(agent.Loop{ToolLoopThreshold: 99}), state.Limits{MaxTurns: 50})
@@ -85,8 +85,8 @@ func TestReflectAssessments(t *testing.T) {
 	}
 }
 
-// L3: the same calls with the same arguments, three turns in a row, end the run;
-// the spelling of the arguments does not count, and other arguments do.
+// Three turns in a row with the same calls and arguments end the run. The notation of the arguments does not
+// count; different arguments do (L3).
 func TestToolLoop(t *testing.T) {
 	t.Parallel()
 	for _, def := range []agent.Definition{
@@ -118,8 +118,8 @@ func TestToolLoop(t *testing.T) {
 	r.wantReason(state.EndMaxTurns)
 }
 
-// L1: reflection can be off, or in every second turn; an answer is reflected on
-// and ends the run; a terminal tool runs, and then the run is complete.
+// Reflection can be off, or in every second turn. An answer is reflected on and ends the run; a terminal tool
+// runs, and completes it (L1).
 func TestReflectRoutes(t *testing.T) {
 	t.Parallel()
 	count := func(r *run) (n int) {
@@ -158,7 +158,7 @@ func TestReflectRoutes(t *testing.T) {
 	r.wantPaired()
 }
 
-// L2: guidance is for the log, and for the model only where the agent says so.
+// Guidance is in the log, and the model reads it only if the agent says so (L2).
 func TestReflectGuidance(t *testing.T) {
 	t.Parallel()
 	for _, tell := range []bool{false, true} {
@@ -167,13 +167,12 @@ func TestReflectGuidance(t *testing.T) {
 		r.begin(loop.TurnBegan{})
 		msgs := wantEffect[loop.CallModel](r).Messages
 		if got := len(msgs) == 4; got != tell {
-			t.Errorf("tell_guidance %t: the model sees %s", tell, dump(msgs))
+			t.Errorf("tell_guidance %t: the model reads %s", tell, dump(msgs))
 		}
 	}
 }
 
-// L4, L5: conditions override the next node, in order; adding one makes other
-// rules. Limits hold all the same.
+// Conditions override the next node, in order, and adding one creates new rules. Limits still hold (L4, L5).
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	base := loop.ReflectRules()
@@ -194,13 +193,13 @@ func TestConditions(t *testing.T) {
 	if r.s.Transition.Detail != "condition enough" {
 		t.Errorf("detail = %q", r.s.Transition.Detail)
 	}
-	// The rules that it was made from know nothing of it.
+	// The original rules are unchanged.
 	r = start(t, reflective(agent.Loop{}), state.Limits{})
 	r.loop = loop.New(a, base)
 	r.round(1, ok("", "x"))
 	r.round(2, ok("", "x"))
 	r.wantReason(state.Reflected)
-	// A condition that always thinks again meets the limit.
+	// A condition that always continues meets the limit.
 	r = start(t, reflective(agent.Loop{}), state.Limits{MaxTurns: 3})
 	r.loop = loop.New(a, base.With("again", func(state.State, loop.Node) (loop.Node, bool) { return loop.Think, true }))
 	for range 3 {

@@ -14,14 +14,13 @@ import (
 
 var stubID = regexp.MustCompile(`\{"result": "(msg_\d+_\d+)"\}`)
 
-// reader is an agent whose full window has its old results cut.
+// reader is an agent whose old results are cut when its window is full.
 func reader(more ...agent.Tool) agent.Definition {
 	all := append(tools(plain), agent.Tool{Name: "read_result", Kind: toolspec.Results})
 	return agent.Definition{Tools: append(all, more...), Compaction: &agent.Compaction{At: 0.5, Window: 1000, Keep: 1}, Loop: agent.Loop{Type: "react", MaxTurns: 100}}
 }
 
-// fill takes n turns, each with a result of its own, and a last one whose usage says that the window is
-// full.
+// fill executes n turns, each with its own result, and a last one whose usage fills the window.
 func (r *run) fill(n, size int) {
 	r.t.Helper()
 	for i := range n {
@@ -45,8 +44,8 @@ func resultsOf(view []state.Message) (texts []string) {
 	return texts
 }
 
-// A full window has old results replaced by stubs, each in its place, and nothing else: the model reads
-// them again piece by piece, byte for byte.
+// In a full window, stubs replace old results in place and nothing else. The model can read the results again
+// piece by piece, byte for byte.
 func TestOldResultsAreCutAndReadAgain(t *testing.T) {
 	t.Parallel()
 	r := start(t, reader(), state.Limits{MaxTurns: 100})
@@ -56,7 +55,7 @@ func TestOldResultsAreCutAndReadAgain(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	after := wantEffect[loop.CallModel](r).Messages
 	if len(after) != len(before) {
-		t.Fatalf("the model sees %d messages, before there were %d: %s", len(after), len(before), dump(after))
+		t.Fatalf("the model reads %d messages, before there were %d: %s", len(after), len(before), dump(after))
 	}
 	cut := resultsOf(after)
 	if cut[3] != whole[3] {
@@ -66,7 +65,7 @@ func TestOldResultsAreCutAndReadAgain(t *testing.T) {
 	for i, text := range cut[:3] {
 		found := stubID.FindStringSubmatch(text)
 		if found == nil || !strings.Contains(text, "read_result") || !strings.Contains(text, fmt.Sprintf("%d bytes", len(whole[i]))) {
-			t.Fatalf("result %d is %.200q, want a stub that says how to read it again", i, text)
+			t.Fatalf("result %d is %.200q, want a stub that says how to read the result again", i, text)
 		}
 		ids = append(ids, found[1])
 	}
@@ -90,13 +89,13 @@ func TestOldResultsAreCutAndReadAgain(t *testing.T) {
 			r.begin(loop.TurnBegan{})
 		}
 		if got.String() != whole[i] {
-			t.Fatalf("result %d read again has %d bytes and differs from the %d of the first", i, got.Len(), len(whole[i]))
+			t.Fatalf("result %d read again has %d bytes and differs from the original %d", i, got.Len(), len(whole[i]))
 		}
 	}
 }
 
-// A batch that would free less than 10,000 tokens is not worth a new prompt: the compaction is that of an
-// agent without the tool.
+// A batch that would free less than 10,000 tokens is not worth a new prompt: the compaction is that of an agent
+// without the tool.
 func TestSmallResultsAreNotCut(t *testing.T) {
 	t.Parallel()
 	r := start(t, reader(), state.Limits{MaxTurns: 100})
@@ -108,8 +107,7 @@ func TestSmallResultsAreNotCut(t *testing.T) {
 	}
 }
 
-// A stub keeps what its result says: the error, and where it comes from. What is read again is as little
-// trusted as the result was.
+// A stub keeps the error and the origin of its result. Text that is read again is as untrusted as the result.
 func TestStubKeepsOrigin(t *testing.T) {
 	t.Parallel()
 	page := agent.Tool{Name: "page", Kind: toolspec.HTTP, Own: []byte(`{"url":"https://example.com/"}`)}
@@ -132,12 +130,11 @@ func TestStubKeepsOrigin(t *testing.T) {
 	r.respond(calls(fmt.Sprintf(`read_result {"result":%q}`, id)))
 	view := state.View(r.s.Log)
 	if last := view[len(view)-1]; last.Parts[0].Source() != state.OriginWeb || last.Parts[0].IsError {
-		t.Fatalf("what was read again is %s, want the origin web and no error", dump(last)[:300])
+		t.Fatalf("the text read again is %s, want the origin web and no error", dump(last)[:300])
 	}
 }
 
-// A call for what is not a result of the run is an error that the model reads, and no message but a result
-// can be read.
+// Reading anything but a result of the run returns an error to the model.
 func TestReadResultRefuses(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

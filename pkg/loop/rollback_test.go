@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A turn can be withdrawn until a call of it can have started: in doubt it has.
+// A turn can be withdrawn until one of its calls may have started.
 func TestEffectsStarted(t *testing.T) {
 	t.Parallel()
 	turn := func(say model.Response, finish ...loop.ToolResult) (committed state.State, log []state.Entry) {

@@ -60,7 +60,7 @@ func start(t *testing.T, def agent.Definition, limits state.Limits) *run {
 	return &run{t: t, loop: loop.Builtin()[name](a), s: s, at: epoch}
 }
 
-// step feeds one event, and checks that the loop left its arguments alone.
+// step feeds one event, and checks that the loop left its arguments unchanged.
 func (r *run) step(ev loop.Event) loop.Decision {
 	r.t.Helper()
 	before := encode(r.t, r.s)
@@ -144,7 +144,7 @@ func ok(id, content string) loop.ToolResult {
 func (r *run) wantReason(want state.Reason) {
 	r.t.Helper()
 	if r.last.Effect != nil {
-		r.t.Fatalf("turn goes on with %T, want it to end %s", r.last.Effect, want)
+		r.t.Fatalf("turn continues with %T, want it to end %s", r.last.Effect, want)
 	}
 	if got := r.s.Transition.Reason; got != want {
 		r.t.Fatalf("reason = %s (%s), want %s", got, r.s.Transition.Detail, want)
@@ -160,8 +160,7 @@ func wantEffect[E loop.Effect](r *run) E {
 	return e
 }
 
-// wantPaired checks I5: every call has exactly one result, directly behind it and
-// in order.
+// wantPaired checks I5: every call has exactly one result, directly after it and in order.
 func (r *run) wantPaired() {
 	r.t.Helper()
 	view := state.View(r.s.Log)
@@ -170,7 +169,7 @@ func (r *run) wantPaired() {
 		for j, c := range asked {
 			k := i + 1 + j
 			if k >= len(view) || view[k].Role != state.RoleTool || view[k].Parts[0].CallID != c.ID {
-				r.t.Fatalf("call %s has no result in its place (I5): %s", c.ID, dump(view))
+				r.t.Fatalf("call %s has no result after it (I5): %s", c.ID, dump(view))
 			}
 		}
 		i += len(asked)

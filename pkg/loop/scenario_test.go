@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the loops decide in the scenarios")
 
-// The scenarios in testdata/scenarios name the behaviours that they show.
+// The loops' decisions match the scenarios in testdata/scenarios, which name the behaviors they show.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	looptest.Play(t, loop.Builtin(), "testdata/scenarios/*.txt", *update)

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// D7, D8: one call, no tools, and structured output that is validated.
+// A single_call run makes one call, without tools, and validates structured output (D7, D8).
 func TestSingleCall(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)}
@@ -30,7 +30,7 @@ func TestSingleCall(t *testing.T) {
 			r := start(t, def, state.Limits{})
 			r.begin(loop.TurnBegan{})
 			if len(wantEffect[loop.CallModel](r).Schema) == 0 {
-				t.Fatal("the model is not told the schema")
+				t.Fatal("the model does not get the schema")
 			}
 			r.respond(tt.resp)
 			r.wantReason(tt.want)

@@ -36,8 +36,8 @@ func (r *run) reused() string {
 	return strings.Join(out, " ")
 }
 
-// L7: the same call of an idempotent tool is made once in a run, in one response
-// and over turns, however its arguments are spelled. An error is no result to keep.
+// The same call of an idempotent tool runs once in a run, within one response and over turns, in any notation
+// of its arguments. Errors are not reused (L7).
 func TestIdempotentReuse(t *testing.T) {
 	t.Parallel()
 	book := agent.Tool{Name: "book", Idempotent: true}
@@ -71,8 +71,7 @@ func TestIdempotentReuse(t *testing.T) {
 	r.wantPaired()
 }
 
-// A call that an approval changed is known by what was done, not by what the model
-// asked for.
+// A call that an approval edited is reused by its edited arguments, not by those of the model.
 func TestEditedCallIsReusedAsEdited(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "t", Idempotent: true, Approval: "args.n > 5"})}, state.Limits{})
@@ -89,7 +88,7 @@ func TestEditedCallIsReusedAsEdited(t *testing.T) {
 	}
 }
 
-// A7: what can never run is answered at once, in words that a model can act on.
+// Calls that can never run are answered at once, with an error that a model can act on (A7).
 func TestCallsThatNeverRun(t *testing.T) {
 	t.Parallel()
 	strict := agent.Tool{Name: "strict", Schema: json.RawMessage(`{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}`)}
@@ -118,7 +117,7 @@ func TestCallsThatNeverRun(t *testing.T) {
 	r.wantPaired()
 }
 
-// An agent without tools is told that it has none.
+// The model of an agent without tools gets an error that says so.
 func TestCallOfAnAgentWithoutTools(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{}, state.Limits{})
@@ -128,20 +127,19 @@ func TestCallOfAnAgentWithoutTools(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	said := wantEffect[loop.CallModel](r).Messages
 	if got := said[len(said)-1].Parts[0].Content; !strings.HasSuffix(got, "Available tools: none") {
-		t.Errorf("the model is told %q", got)
+		t.Errorf("the model reads %q", got)
 	}
 }
 
-// I4: a call that an earlier attempt started, and whose outcome nobody noted, is
-// not started again, whatever comes in between; an idempotent one is, and an
-// asynchronous one may still answer.
+// A call that an earlier attempt started, with unknown outcome, is not started again, whatever happens in
+// between. An idempotent one is, and an asynchronous one may still answer (I4).
 func TestStartedCalls(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain, agent.Tool{Name: "safe", Idempotent: true}, agent.Tool{Name: "later", Async: true})}, state.Limits{})
 	r.begin(loop.TurnBegan{})
 	r.respond(calls("t", "safe", "later", "t {\"n\":2}"))
 	wantEffect[loop.RunTools](r)
-	// The worker is lost; the next attempt finds a user's message, too.
+	// The worker is lost; the next attempt also finds a user's message.
 	hi := state.UserText("hurry")
 	r.begin(loop.TurnBegan{
 		Attempt: 2, Started: []string{"c1", "c3", "c4"}, Results: []loop.ToolResult{ok("c4", "kept")},
@@ -150,7 +148,7 @@ func TestStartedCalls(t *testing.T) {
 	r.wantReason(state.UserMessage)
 	r.begin(loop.TurnBegan{})
 	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
-		t.Fatalf("runs %s, want c2 alone", got)
+		t.Fatalf("runs %s, want only c2", got)
 	}
 	r.finishTools(loop.ToolResult{CallID: "c2", Name: "safe", Content: "x"})
 	r.wantReason(state.WaitingTool)
@@ -158,7 +156,7 @@ func TestStartedCalls(t *testing.T) {
 		t.Fatalf("Awaits:\n%s", diff)
 	}
 	if r.s.Due().IsZero() {
-		t.Fatal("a call that may never have arrived is waited for without an end (I2)")
+		t.Fatal("the wait for a call that may never have arrived has no limit (I2)")
 	}
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{ToolResults: []state.SignalResult{{CallID: "c3", Content: "at last"}}}}})
 	r.wantReason(state.ToolResults)
@@ -175,7 +173,7 @@ func TestStartedCalls(t *testing.T) {
 	r.wantPaired()
 }
 
-// Asynchronous tools: the run waits for the result, and no worker does (I6).
+// For the result of an asynchronous tool the run waits, without a worker (I6).
 func TestPendingResult(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "later", Async: true}, plain)}, state.Limits{})
@@ -184,15 +182,14 @@ func TestPendingResult(t *testing.T) {
 	r.finishTools(loop.ToolResult{CallID: "c1", Name: "later", Pending: true}, ok("c2", "now"))
 	r.wantReason(state.WaitingTool)
 	if r.s.Usage.ToolCalls != 1 {
-		t.Errorf("%d tool calls counted, want the one that answered", r.s.Usage.ToolCalls)
+		t.Errorf("%d tool calls counted, want the answered one", r.s.Usage.ToolCalls)
 	}
 	r.begin(loop.TurnBegan{Abort: &state.Abort{Reason: "enough"}})
 	r.wantReason(state.EndAbortedWaiting)
 	r.wantPaired()
 }
 
-// D11: delegations have a depth, and a number at a time; the ids of the runs that
-// answer follow from the calls.
+// Delegations have a maximum depth and number at a time. The ids of child runs follow from the calls (D11).
 func TestDelegation(t *testing.T) {
 	t.Parallel()
 	deep := helper
@@ -241,8 +238,8 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// I10: what is left of a budget is shared out among the children of a run, so that
-// together they cannot spend it twice.
+// The remaining budget is divided among the children of a run, so that together they cannot spend it twice
+// (I10).
 func TestChildrenShareBudget(t *testing.T) {
 	t.Parallel()
 	deadline := state.At(epoch.Add(time.Hour))
@@ -261,7 +258,7 @@ func TestChildrenShareBudget(t *testing.T) {
 			t.Errorf("child %s", dump(run))
 		}
 		if view := state.View(run.Log); len(view) != 2 || view[1].Text() != []string{"a", "b"}[i] {
-			t.Errorf("child is told %s", dump(view))
+			t.Errorf("the child reads %s", dump(view))
 		}
 	}
 	if total > 95 || total < 90 {
@@ -269,7 +266,7 @@ func TestChildrenShareBudget(t *testing.T) {
 	}
 }
 
-// A11: the exact arithmetic of continuations, and what the run does with it.
+// Continuations follow the exact arithmetic of the token budget (A11).
 func TestTokenBudget(t *testing.T) {
 	t.Parallel()
 	b := budget.Tokens{OutputTokens: 10_000}
@@ -310,7 +307,7 @@ func TestTokenBudget(t *testing.T) {
 	r.wantReason(state.EndCompleted)
 }
 
-// L7: where the answer may change, the tool says so, and is asked again.
+// A tool whose answer may change opts out of reuse, and is called again (L7).
 func TestReuseIsOptional(t *testing.T) {
 	t.Parallel()
 	no := false
@@ -325,8 +322,7 @@ func TestReuseIsOptional(t *testing.T) {
 	}
 }
 
-// D6: an approval runs the arguments that were shown, also if the client sends them
-// along, and nothing else.
+// An approval runs exactly the shown arguments, also if the client sends them along (D6).
 func TestApprovalIsBound(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
@@ -343,11 +339,11 @@ func TestApprovalIsBound(t *testing.T) {
 	}
 	r.begin(loop.TurnBegan{})
 	if got := wantEffect[loop.RunTools](r).Calls[0].Arguments; got != string(shown.Arguments) {
-		t.Errorf("runs %s, shown was %s", got, shown.Arguments)
+		t.Errorf("runs %s, want the shown %s", got, shown.Arguments)
 	}
 }
 
-// I10: with nothing left there is nothing to share out.
+// Without a remaining budget there is no delegation (I10).
 func TestNoDelegationWithoutBudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(helper)}, state.Limits{OutputTokens: 5})
@@ -357,9 +353,8 @@ func TestNoDelegationWithoutBudget(t *testing.T) {
 	r.wantPaired()
 }
 
-// I2, I4: an asynchronous call whose worker was lost may never have reached its
-// tool: one that is idempotent is made again, and of any other nobody waits longer
-// than its time-out.
+// An asynchronous call whose worker was lost may never have reached its tool: an idempotent one is made again,
+// and any other has a wait no longer than its timeout (I2, I4).
 func TestLostAsyncCalls(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "later", Async: true}, agent.Tool{Name: "again", Async: true, Idempotent: true})}, state.Limits{WaitMS: 3_600_000})
@@ -385,8 +380,7 @@ func TestLostAsyncCalls(t *testing.T) {
 	r.wantPaired()
 }
 
-// I10: a run and its children, side by side and in generations, pass the run's limit
-// by less than one call.
+// A run and its children, in parallel and in generations, exceed the run's limit by less than one call (I10).
 func TestChildrenKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	def := agent.Definition{Tools: tools(helper, plain)}
@@ -406,8 +400,8 @@ func TestChildrenKeepTheLimit(t *testing.T) {
 	}
 }
 
-// spend drives a run to its end with responses of one size, which delegate while
-// there are generations left, and returns what all runs have spent.
+// spend runs to the end with responses of one size, which delegate while generations are left, and returns the
+// spend of all runs.
 func (r *run) spend(size int64, fan, generations int) (total int64) {
 	r.t.Helper()
 	for !r.s.Status.Terminal() {
@@ -458,7 +452,7 @@ func allDone(calls []state.OpenCall) []loop.ToolResult {
 	return out
 }
 
-// open calls are dealt with all the same (I5).
+// open calls are still handled (I5).
 func TestStateOfAnEarlierBuild(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})

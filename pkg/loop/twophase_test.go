@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// K2: where an action is found, and where not.
+// ParseAction finds the JSON action in a response, or none (K2).
 func TestParseAction(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -62,7 +62,7 @@ func twoPhase(ts ...agent.Tool) agent.Definition {
 	return agent.Definition{Instructions: "Be brief.", Loop: agent.Loop{Type: "two_phase"}, Tools: ts}
 }
 
-// K3: each part of the system prompt stands only where it applies.
+// Each part of the system prompt is present only where it applies (K3).
 func TestTwoPhaseSystemPrompt(t *testing.T) {
 	t.Parallel()
 	parts := []string{"Be brief.", "## Available Tools", `{"tool":`, "## Available Agents for Delegation", `{"agent":`, "answer with {}"}
@@ -94,14 +94,14 @@ func say(r *run, text string) {
 	r.respond(resp)
 }
 
-// K1, K3, K4, K6: a tool, then the answer; the model knows no tool calls.
+// The first phase calls a tool, the second answers; the model gets no native tools (K1, K3, K4, K6).
 func TestTwoPhaseTool(t *testing.T) {
 	t.Parallel()
 	r := start(t, twoPhase(plain), state.Limits{})
 	r.begin(loop.TurnBegan{})
 	ask := wantEffect[loop.CallModel](r)
 	if len(ask.Tools) != 0 || !ask.Quiet || ask.Messages[0].Role != state.RoleSystem || !strings.Contains(ask.Messages[0].Text(), "- t\n") {
-		t.Fatalf("the first phase asks %s", dump(ask))
+		t.Fatalf("the first phase is called with %s", dump(ask))
 	}
 	say(r, "I look it up.\n{\"tool\": \"t\", \"arguments\": {\"q\": 1}}")
 	if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].Name != "t" || got[0].Arguments != `{"q":1}` {
@@ -115,14 +115,14 @@ func TestTwoPhaseTool(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	msgs := wantEffect[loop.CallModel](r).Messages
 	if got := msgs[len(msgs)-1]; got.Role != state.RoleUser || got.Text() != "[Step 1/5] Tool result: 42" {
-		t.Fatalf("the model is told %s", dump(got))
+		t.Fatalf("the model reads %s", dump(got))
 	}
 	say(r, "{}")
 	r.wantReason(state.FinalResponse)
 	r.begin(loop.TurnBegan{})
 	ask = wantEffect[loop.CallModel](r)
 	if last := ask.Messages[len(ask.Messages)-1]; ask.Quiet || last.Text() != "Now provide your final response to the user." {
-		t.Fatalf("the second phase asks %s", dump(ask))
+		t.Fatalf("the second phase is called with %s", dump(ask))
 	}
 	say(r, `{"tool":"t"} is what I would do again`)
 	r.wantReason(state.EndCompleted)
@@ -136,7 +136,7 @@ func TestTwoPhaseTool(t *testing.T) {
 	}
 }
 
-// K1: a simple answer costs two model calls; five steps are the most.
+// A simple answer costs two model calls; five steps are the maximum (K1).
 func TestTwoPhaseSteps(t *testing.T) {
 	t.Parallel()
 	r := start(t, twoPhase(plain), state.Limits{})
@@ -149,7 +149,7 @@ func TestTwoPhaseSteps(t *testing.T) {
 	if r.s.Usage.ModelCalls != 2 || *r.s.Output != "Hello." {
 		t.Errorf("%d calls, output %q", r.s.Usage.ModelCalls, *r.s.Output)
 	}
-	// Continued by the user, it begins with the first phase again.
+	// Continued by the user, the run starts with the first phase again.
 	hi := state.UserText("and now?")
 	r.begin(loop.TurnBegan{Signals: []state.Signal{{Message: &hi}}})
 	r.begin(loop.TurnBegan{})
@@ -168,7 +168,7 @@ func TestTwoPhaseSteps(t *testing.T) {
 	}
 }
 
-// K2, K7: failures are fed back to the loop.
+// Failures are fed back to the loop (K2, K7).
 func TestTwoPhaseFailures(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -183,13 +183,13 @@ func TestTwoPhaseFailures(t *testing.T) {
 		r.begin(loop.TurnBegan{})
 		msgs := wantEffect[loop.CallModel](r).Messages
 		if got := msgs[len(msgs)-1].Text(); got != want {
-			t.Errorf("after %s the model is told %q, want %q", text, got, want)
+			t.Errorf("after %s the model reads %q, want %q", text, got, want)
 		}
 		r.wantPaired()
 	}
 }
 
-// K4, K6, K7: a delegation waits for the other agent's run.
+// A delegation waits for the other agent's run (K4, K6, K7).
 func TestTwoPhaseDelegation(t *testing.T) {
 	t.Parallel()
 	r := start(t, twoPhase(helper), state.Limits{})
@@ -207,7 +207,7 @@ func TestTwoPhaseDelegation(t *testing.T) {
 	r.begin(loop.TurnBegan{})
 	msgs := wantEffect[loop.CallModel](r).Messages
 	if got := msgs[len(msgs)-1].Text(); got != "[Step 1/5] Agent response: found" {
-		t.Fatalf("the model is told %q", got)
+		t.Fatalf("the model reads %q", got)
 	}
 	say(r, "{}")
 	r.begin(loop.TurnBegan{})

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// I2, I5, A1, A2, A4: what must be true of every loop, in random histories.
+// Every loop keeps its general properties in random histories (I2, I5, A1, A2, A4).
 func TestProperties(t *testing.T) {
 	t.Parallel()
 	all := tools(
@@ -49,7 +49,7 @@ func TestProperties(t *testing.T) {
 		{Loop: agent.Loop{Type: "single_call"}, Model: two},
 		{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","maxProperties":0}`)},
 	}
-	// Chance decides what walks meet: they repeat until they met every reason.
+	// Walks are random: they repeat until they have met every reason.
 	missing := ends()
 	for round := 0; round < 50 && len(missing) > 0 && !t.Failed(); round++ {
 		met := looptest.Exercise(t, loop.Builtin(), definitions...)
@@ -58,12 +58,12 @@ func TestProperties(t *testing.T) {
 		})
 	}
 	if len(missing) > 0 && !t.Failed() {
-		t.Errorf("no walk of 50 rounds ended %s: they do not go far enough", missing)
+		t.Errorf("no walk of 50 rounds ended %s: the walks do not cover enough", missing)
 	}
 }
 
-// ends is every reason for which a loop may end a run.
+// ends returns every reason for which a loop may end a run.
 func ends() []state.Reason {
-	others := []state.Reason{state.EndInvalidAgent, state.EndLost} // what a worker finds without asking a loop
+	others := []state.Reason{state.EndInvalidAgent, state.EndLost} // reasons that a worker finds without a loop
 	return slices.DeleteFunc(state.Reasons(), func(r state.Reason) bool { return !r.Terminal() || slices.Contains(others, r) })
 }

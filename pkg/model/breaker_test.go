@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// A17: a model that does not answer is given a rest, then tried once.
+// A model that does not answer is not called for a while, then tried once (A17).
 func TestBreakers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestBreakers(t *testing.T) {
 				t.Fatalf("Allow = %+v, want it refused for %s", e, left)
 			}
 		}
-		// Failures in a row count, and only those that say something of the provider.
+		// Only consecutive failures count that say something about the provider.
 		call(down)
 		call(down)
 		call(nil)
@@ -41,12 +41,12 @@ func TestBreakers(t *testing.T) {
 		call(down)
 		refused(10 * time.Second)
 		if e := b.Allow("other"); e != nil {
-			t.Fatalf("another model is refused, too: %v", e)
+			t.Fatalf("another model is refused as well: %v", e)
 		}
 		time.Sleep(4 * time.Second)
 		refused(6 * time.Second)
 		time.Sleep(6 * time.Second)
-		// One call finds out; the others wait.
+		// One call tries the model; the others wait.
 		if e := b.Allow("m"); e != nil {
 			t.Fatalf("the trial is refused: %v", e)
 		}

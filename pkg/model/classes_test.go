@@ -16,7 +16,7 @@ var docs sync.Mutex
 
 var update = flag.Bool("update", false, "rewrite docs/reference/models.md")
 
-// The docs name every word and every status by which a failure is classified.
+// The docs list every word and status by which failures are classified.
 func TestWordsDoc(t *testing.T) {
 	t.Parallel()
 	var order []Class
@@ -54,7 +54,7 @@ func TestWordsDoc(t *testing.T) {
 	section(t, "words", table.String())
 }
 
-// section holds a generated part of docs/reference/models.md.
+// section checks a generated part of docs/reference/models.md.
 func section(t *testing.T, name, want string) {
 	t.Helper()
 	docs.Lock()

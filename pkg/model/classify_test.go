@@ -9,8 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// The bodies are those that providers and compatible servers send, as reported by
-// their users.
+// The bodies are those that providers and compatible servers send, as reported by their users.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -109,7 +108,7 @@ func TestClassify(t *testing.T) {
 		{"cohere", 400, `{"message":"too many tokens: total number of tokens in the prompt cannot exceed 4081"}`, model.PromptTooLong},
 		{"litellm", 400, `{"error":{"message":"litellm.ContextWindowExceededError: AnthropicException - prompt is too long: 213462 tokens > 200000 maximum","type":null,"param":null,"code":"400"}}`, model.PromptTooLong},
 		{"unknown in a stream", 200, "garbage", model.Transport},
-		// Numbers in a stream are all that some servers say.
+		// Some servers send only numbers in a stream.
 		{"openrouter in a stream", 200, `{"id":"gen-1","object":"chat.completion.chunk","error":{"code":502,"message":"Provider returned error"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`, model.Overloaded},
 		{"openrouter rate in a stream", 200, `{"error":{"code":429,"message":"Provider returned error","metadata":{"provider_name":"Chutes"}}}`, model.RateLimited},
 		{"openrouter credits in a stream", 200, `{"error":{"code":402,"message":"This request requires more credits, or fewer max_tokens."}}`, model.Quota},
@@ -129,7 +128,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is said, in whatever form it comes.
+// The provider's reason for a refused request is shown, in any form of the body.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -145,7 +144,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A17
+// Retry-After is read in all its forms (A17).
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -53,7 +53,7 @@ func TestCloudAt(t *testing.T) {
 	}
 }
 
-// A definition is refused for what a cloud is known not to have.
+// A definition is refused for features that a cloud is known to lack.
 func TestToolsOfClouds(t *testing.T) {
 	t.Parallel()
 	spec := model.BuiltinSpecs()["anthropic"]

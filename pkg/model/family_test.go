@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
 
-// A12: a build of the same model is of its family, another size or generation is not.
+// A build of the same model belongs to its family; another size or generation does not (A12).
 func TestFamily(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The docs have a row for each kind of file, with what each provider makes of it.
+// The docs have a row for each kind of file, with each provider's treatment.
 func TestFilesDoc(t *testing.T) {
 	t.Parallel()
 	specs := BuiltinSpecs()

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A call of the final answer's tool is a text for everybody behind the provider.
+// A call of the final answer's tool appears as text to everything but the provider.
 func TestAnswerByTool(t *testing.T) {
 	t.Parallel()
 	const object, list = `{"type":"object"}`, `{"type":"array","items":{"$ref":"#/$defs/n"},"$defs":{"n":{"type":"number"}}}`
@@ -46,11 +46,11 @@ func TestAnswerByTool(t *testing.T) {
 			t.Parallel()
 			r := Request{OutputSchema: json.RawMessage(tt.schema), Tools: []ToolSpec{{Name: "f"}}, Settings: Settings{ToolChoice: tt.choice}}
 			if !r.BesideTools() {
-				t.Fatal("the request has no schema beside tools")
+				t.Fatal("the request has no schema next to its tools")
 			}
 			resp, err := AnswerByTool(t.Context(), r, nil, tt.force, func(_ context.Context, r Request, _ func(Delta)) (Response, error) {
 				if n := len(r.Tools); n != 2 || r.Tools[1].Name != FinalAnswer || r.OutputSchema != nil || r.ToolChoice != tt.asked {
-					t.Errorf("asked with %+v", r)
+					t.Errorf("called with %+v", r)
 				}
 				if got := string(r.Tools[1].Schema); tt.arguments != "" && got != tt.arguments {
 					t.Errorf("arguments %s, want %s", got, tt.arguments)
@@ -71,7 +71,7 @@ func TestAnswerByTool(t *testing.T) {
 	}
 }
 
-// Pieces of the answer stream as text, and an answer that is cut short leaves no call behind.
+// Deltas of the answer stream as text, and a truncated answer leaves no call behind.
 func TestAnswerByToolStreams(t *testing.T) {
 	t.Parallel()
 	r := Request{OutputSchema: json.RawMessage(`{"type":"object"}`), Tools: []ToolSpec{{Name: "f"}}}

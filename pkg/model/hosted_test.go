@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// What a provider, or a family of its models, does not have is refused, with the key and what to do.
+// A tool that a provider, or a family of its models, does not have is refused, with the key and the remedy.
 func TestCheckTool(t *testing.T) {
 	t.Parallel()
 	functions, output := Beside{Functions: true}, Beside{OutputSchema: true}
@@ -55,7 +55,7 @@ func TestCheckTool(t *testing.T) {
 		for _, r := range BuiltinSpecs()[tt.provider].CheckTool(c, ProviderTool{tt.tool, tt.uses, json.RawMessage(tt.settings)}, tt.with, tt.limited) {
 			keys = append(keys, r.Key)
 			if !strings.Contains(r.Text, ": ") && !strings.Contains(r.Text, "write") && !strings.Contains(r.Text, "must be") {
-				t.Errorf("%s: %q says not what to do", r.Key, r.Text)
+				t.Errorf("%s: %q lacks the remedy", r.Key, r.Text)
 			}
 		}
 		slices.Sort(keys)
@@ -65,7 +65,7 @@ func TestCheckTool(t *testing.T) {
 	}
 }
 
-// A result is cut for people, and what the provider wants back is kept whole or not at all.
+// A result is shortened for display. The data that the provider needs back is kept completely or not at all.
 func TestUsesAreBounded(t *testing.T) {
 	t.Parallel()
 	block := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n) + `"`) }
@@ -91,7 +91,7 @@ func TestUsesAreBounded(t *testing.T) {
 	}
 }
 
-// Only the family that made a use gets it back, if the request has the tool and all of it is there.
+// A use goes back only to the family that made it, if the request has the tool and the use is complete.
 func TestHosting(t *testing.T) {
 	t.Parallel()
 	u := &Uses{Seal: SealedBy("anthropic", "claude-haiku-4-5")}
@@ -126,7 +126,7 @@ func TestHosting(t *testing.T) {
 	}
 }
 
-// Uses cost what a file of prices says, else the list price of the model's maker.
+// Uses cost the price in the operator's file, or else the list price of the model's maker.
 func TestPricesOfUses(t *testing.T) {
 	t.Parallel()
 	own, err := ParsePrices([]byte("m: {input: 1, output: 1, web_search: 0.5, code_execution: 0}\nclaude-x: {input: 1, output: 1}\n"))
@@ -151,7 +151,7 @@ func TestPricesOfUses(t *testing.T) {
 	}
 }
 
-// The docs say which provider has which tool, and with which settings.
+// The docs list which provider has which tool, with which settings.
 func TestHostedDoc(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

@@ -16,6 +16,6 @@ func TestFilterImages(t *testing.T) {
 	}, "image/png", "image/jpeg")
 	want := []state.Image{{MediaType: "image/jpeg", Data: "AAAA"}, {URL: "https://example.com/a.svg"}}
 	if diff := cmp.Diff(want, shown); diff != "" || remark != "\n[an image is left out: image/svg+xml is not one of image/png, image/jpeg]" {
-		t.Errorf("remark %q, shown (-want +got):\n%s", remark, diff)
+		t.Errorf("note %q, shown (-want +got):\n%s", remark, diff)
 	}
 }

@@ -26,7 +26,7 @@ func TestParsePrices(t *testing.T) {
 		}
 	}
 	if got, err := model.ParsePrices(nil); err != nil || len(got) != 0 {
-		t.Errorf("ParsePrices of nothing = %v, %v", got, err)
+		t.Errorf("ParsePrices of an empty file = %v, %v", got, err)
 	}
 	for text, says := range map[string]string{
 		"mine: {input: 1.25}":                                                  "mine: output is missing",
@@ -72,7 +72,7 @@ func TestPriceOfLongPrompts(t *testing.T) {
 	}
 }
 
-// Tokens that the provider keeps for an hour have a price of their own.
+// Tokens that the provider caches for an hour have their own price.
 func TestPriceOfAnHour(t *testing.T) {
 	t.Parallel()
 	usage := state.Usage{InputTokens: 1000, CacheReadTokens: 300, CacheWriteTokens: 600, CacheHourTokens: 400}
@@ -90,7 +90,7 @@ func TestPriceOfAnHour(t *testing.T) {
 	}
 }
 
-// What the cache has dropped costs the difference between sending it and reading it.
+// Tokens that the cache has dropped cost the difference between sending and reading them.
 func TestPriceOfExpired(t *testing.T) {
 	t.Parallel()
 	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 0.1, cache_write: 1.25, cache_write_1h: 2}"))
@@ -111,11 +111,11 @@ func TestPriceOfExpired(t *testing.T) {
 		}
 	}
 	if p.CacheExpired("m", state.Usage{InputTokens: 1}) != nil || p.CacheExpired("n", state.Usage{CacheExpiredTokens: 1}) != nil {
-		t.Error("there is a cost where nothing has expired, or without a price")
+		t.Error("a cost was computed although nothing has expired, or without a price")
 	}
 }
 
-// A model that a cloud serves has the price that the data set has for it there, or the operator's, or none.
+// A model that a cloud serves has the price of the data set for that cloud, or the operator's, or none.
 func TestPricesOfClouds(t *testing.T) {
 	t.Parallel()
 	const (
@@ -159,7 +159,7 @@ func TestPricesOfClouds(t *testing.T) {
 	}
 }
 
-// The built-in prices can be read, have a known date, and are those that providers publish.
+// The built-in prices can be read, have a known date, and match the providers' published ones.
 func TestDefaultPrices(t *testing.T) {
 	t.Parallel()
 	p := model.DefaultPrices()
@@ -178,15 +178,15 @@ func TestDefaultPrices(t *testing.T) {
 		}
 	}
 	if got := p.Cost("gpt-4o-audio-preview", state.Usage{InputTokens: 1}); got != nil {
-		t.Errorf("a model of audio has the price of one of text: %v", *got)
+		t.Errorf("an audio model has the price of a text model: %v", *got)
 	}
 	delete(p, "gpt-5")
 	if _, ok := model.DefaultPrices()["gpt-5"]; !ok {
-		t.Error("a caller changed the prices of all")
+		t.Error("a caller changed the shared prices")
 	}
 }
 
-// What is read never makes a cost overflow, nor a panic.
+// Parsed prices never make a cost overflow or panic.
 func FuzzParsePrices(f *testing.F) {
 	f.Add([]byte("mine: {input: 1.25, output: 10}"))
 	f.Add([]byte("mine: {input: 1, output: 10, above: {tokens: 5, input: 2000, output: 2000}}"))

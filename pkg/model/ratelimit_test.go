@@ -29,7 +29,7 @@ func TestParseRateLimits(t *testing.T) {
 		}
 	}
 	if got, err := model.ParseRateLimits(nil); err != nil || len(got) != 0 {
-		t.Errorf("ParseRateLimits of nothing = %v, %v", got, err)
+		t.Errorf("ParseRateLimits of an empty file = %v, %v", got, err)
 	}
 	for text, says := range map[string]string{
 		"- {requests_per_minute: 5}": "row 1: provider is missing",
@@ -49,7 +49,7 @@ func TestParseRateLimits(t *testing.T) {
 	}
 }
 
-// One quota for what a provider counts together, another for what it does not.
+// Models that a provider counts together share a quota; others do not.
 func TestRateLimitKeys(t *testing.T) {
 	t.Parallel()
 	limits, err := model.ParseRateLimits([]byte("- {provider: openai, model: ^gpt-5, requests_per_minute: 5}\n- {provider: other, requests_per_minute: 5}"))
@@ -70,7 +70,7 @@ func TestRateLimitKeys(t *testing.T) {
 		}
 	}
 	if key("other", "", "a", "") != key("other", "", "b", "") {
-		t.Error("a row without a model has a key for each")
+		t.Error("a row without a model has one key per model")
 	}
 	seen := map[string]bool{of: true}
 	for _, other := range []string{
@@ -84,8 +84,7 @@ func TestRateLimitKeys(t *testing.T) {
 	}
 }
 
-// A file from outside is refused with an error or understood, and its limits are
-// usable.
+// A file is refused with an error, or parsed to usable limits.
 func FuzzParseRateLimits(f *testing.F) {
 	for _, text := range []string{"", "- {provider: openai, model: ^gpt-5, requests_per_minute: 500}", "[{}]", "- a", "- {provider: x, tokens_per_minute: 1e3}"} {
 		f.Add(text)

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A17, I6: short troubles are waited out, long ones give the turn back.
+// Short failures are waited out; long ones postpone the turn (A17, I6).
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	fail := func(c model.Class, after time.Duration) error { return &model.Error{Class: c, RetryAfter: after} }
@@ -49,7 +49,7 @@ func TestRetry(t *testing.T) {
 					}
 					return nil
 				})
-				took := time.Since(began) // of the bubble's clock
+				took := time.Since(began) // the bubble's clock
 				if calls != test.calls || (err != nil) != test.wantErr || took < test.atLeast || took > test.atMost {
 					t.Errorf("%d calls in %s, error %v", calls, took, err)
 				}
@@ -58,7 +58,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// A5: an abort ends the waiting between two calls.
+// An abort ends the wait between two calls (A5).
 func TestRetryCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestCost(t *testing.T) {
 		{"gemini-2.5-flash", state.Usage{InputTokens: 1000, OutputTokens: 1000, CacheReadTokens: 500}, usd(150 + 2500 + 15)},
 		{"gemini-2.5-pro", state.Usage{InputTokens: 1000}, usd(1250)},
 		{"gemini-2.5-pro", state.Usage{InputTokens: 300_000, OutputTokens: 1000}, usd(750_000 + 15_000)},
-		// A name that only begins like a known one may cost ten times as much.
+		// A name that only has a known one as its prefix may cost ten times as much.
 		{"gpt-5-mini-turbo", state.Usage{InputTokens: 1}, nil},
 		{"claude-opus-4-9", state.Usage{InputTokens: 1}, nil},
 		{"gpt-5.55", state.Usage{InputTokens: 1}, nil},
@@ -113,6 +113,6 @@ func TestCost(t *testing.T) {
 		t.Errorf("own price gives %v", got)
 	}
 	if model.DefaultPrices().Cost("mine", state.Usage{}) != nil {
-		t.Error("a caller's prices changed everybody's")
+		t.Error("a caller's prices changed the shared ones")
 	}
 }

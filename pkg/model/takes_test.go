@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What a known family of models does not take is refused, with the key and what to do.
+// A setting that a known family of models does not support is refused, with the key and the remedy.
 func TestTakes(t *testing.T) {
 	t.Parallel()
 	all := func(c Choice) Choice {
@@ -86,7 +86,7 @@ func TestTakes(t *testing.T) {
 		for _, r := range BuiltinSpecs()[tt.c.Provider].Check(tt.c) {
 			keys = append(keys, r.Key)
 			if !strings.Contains(r.Text, ":") && !strings.Contains(r.Text, "is ") && !strings.Contains(r.Text, "one of") {
-				t.Errorf("%s: %q says not what to do", r.Key, r.Text)
+				t.Errorf("%s: %q lacks the remedy", r.Key, r.Text)
 			}
 		}
 		if got := strings.Join(keys, " "); got != tt.want {
@@ -98,7 +98,7 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// Definitions set the extra fields that are allowed, and never those that are Turnpike's.
+// Definitions may set the allowed extra fields, and never those that Turnpike sets.
 func TestExtra(t *testing.T) {
 	t.Parallel()
 	specs := BuiltinSpecs()
@@ -166,7 +166,7 @@ func TestToolChoice(t *testing.T) {
 	}
 }
 
-// The docs say which provider takes what.
+// The docs list which settings each provider supports.
 func TestTakesDoc(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

@@ -20,7 +20,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (e *endless) Close() error { return nil }
 
-// A server that streams without end is given up.
+// A server that streams without end is cut off.
 func TestEndlessStream(t *testing.T) {
 	t.Parallel()
 	body := &endless{}

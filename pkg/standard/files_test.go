@@ -15,7 +15,7 @@ func fileOf(name, mediaType, content string) state.Part {
 	return state.Part{Type: state.PartFile, Name: name, MediaType: mediaType, Data: base64.StdEncoding.EncodeToString([]byte(content)), Bytes: int64(len(content))}
 }
 
-// Each provider sends the files that it is said to take as its API reference has them.
+// Each provider sends its supported files in the form of its API reference.
 func TestFilesOnTheWire(t *testing.T) {
 	t.Parallel()
 	providers, err := standard.Providers("127.0.0.0/8")
@@ -64,8 +64,8 @@ func TestFilesOnTheWire(t *testing.T) {
 	}
 }
 
-// Each provider sends the files of a tool's result where its API takes them. A file that cannot be sent does
-// not fail the call: a tool chose it.
+// Each provider sends the files of a tool's result where its API accepts them. A file that cannot be sent does
+// not fail the call, because a tool chose it.
 func TestFilesInResultsOnTheWire(t *testing.T) {
 	t.Parallel()
 	providers, err := standard.Providers("127.0.0.0/8")
@@ -121,7 +121,7 @@ func TestFilesInResultsOnTheWire(t *testing.T) {
 	}
 }
 
-// A file that a model is known not to take is refused with the remedy, at the submission and, if it comes
+// A file that a model is known not to accept is refused with the remedy: at the submission or, if it arrives
 // another way, before the call.
 func TestFilesRefused(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestFilesRefused(t *testing.T) {
 	for _, tt := range []struct {
 		c    model.Choice
 		p    state.Part
-		want string // of the reason; empty: it is taken
+		want string // of the reason; empty: accepted
 	}{
 		{model.Choice{Provider: "anthropic", Model: "claude-haiku-4-5"}, fileOf("a", "audio/wav", "x"), "anthropic takes no audio/wav: its models take files of the kinds PDF, text, image"},
 		{model.Choice{Provider: "anthropic", Model: "claude-3-opus-20240229"}, fileOf("a", "application/pdf", "x"), "claude-3-opus-20240229 takes no application/pdf: this model takes none: use a later one"},
@@ -171,7 +171,7 @@ func TestFilesRefused(t *testing.T) {
 	}
 	binary := model.Request{Model: "m", Messages: []state.Message{{Role: state.RoleUser, Parts: []state.Part{fileOf("a.txt", "text/plain", "\xff")}}}, APIKey: "k"}
 	if _, err := providers["anthropic"].Generate(t.Context(), binary, nil); err == nil || !strings.Contains(err.Error(), `"a.txt" of type text/plain cannot be sent: it is not UTF-8`) {
-		t.Errorf("a text that is none: %v", err)
+		t.Errorf("invalid text: %v", err)
 	}
 	unloaded := state.Part{Type: state.PartFile, FileID: "file_x", MediaType: "application/pdf"}
 	if _, err := model.SendFiles(model.Choice{Provider: "anthropic", Model: "m"}, []state.Message{{Parts: []state.Part{unloaded}}}); err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
-// The base_url of a model reaches public addresses, and those that a setting names, redirects
-// included. A refusal is not tried again, and says which setting it is.
+// A model's base_url may reach public addresses and those that a setting allows, redirects included. A refusal
+// is not retried, and names the setting.
 func TestBaseURL(t *testing.T) {
 	t.Parallel()
 	var inside atomic.Int32
@@ -39,7 +39,7 @@ func TestBaseURL(t *testing.T) {
 				t.Errorf("%s at %s: %v", name, url, err)
 			case url == outside.URL:
 				if failed.Status != http.StatusTemporaryRedirect {
-					t.Errorf("%s at a server that sends elsewhere: %v", name, err)
+					t.Errorf("%s at a server that redirects elsewhere: %v", name, err)
 				}
 			case failed.Class != model.InvalidRequest || !strings.Contains(failed.Message, "TURNPIKE_MODEL_ALLOW"):
 				t.Errorf("%s at %s: %s %v; want a refusal", name, url, failed.Class, err)
@@ -47,9 +47,9 @@ func TestBaseURL(t *testing.T) {
 		}
 	}
 	if inside.Load() != 0 {
-		t.Errorf("%d requests reached an address that is not public", inside.Load())
+		t.Errorf("%d requests reached a private address", inside.Load())
 	}
 	if _, err := standard.Providers("nonsense"); err == nil || !strings.Contains(err.Error(), "TURNPIKE_MODEL_ALLOW") {
-		t.Errorf("an address that is none: %v", err)
+		t.Errorf("an invalid address: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A schema beside tools is enforced by the provider where it can be, else it is that of a tool.
+// With tools, the provider enforces a schema if it can; otherwise the schema becomes that of a tool.
 func TestSchemaBesideTools(t *testing.T) {
 	t.Parallel()
 	providers, err := standard.Providers("127.0.0.0/8")
@@ -50,7 +50,7 @@ func TestSchemaBesideTools(t *testing.T) {
 		tool := strings.Contains(string(body), model.FinalAnswer)
 		native := strings.Contains(string(body), `"format":`) || strings.Contains(string(body), "response_format") || strings.Contains(string(body), "responseJsonSchema") || strings.Contains(string(body), "Answer with one JSON value")
 		if !strings.Contains(string(body), tt.want) || tool == native {
-			t.Errorf("%s %q with %q: no %s, or the schema is there twice:\n%s", tt.model, tt.schema, tt.choice, tt.want, body)
+			t.Errorf("%s %q with %q: no %s, or the schema appears twice:\n%s", tt.model, tt.schema, tt.choice, tt.want, body)
 		}
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each provider sends the settings that it is said to take, in the fields that the docs name, and the
-// extra fields beside them.
+// Each provider sends its supported settings in the documented fields, with the extra fields next to them.
 func TestSettingsOnTheWire(t *testing.T) {
 	t.Parallel()
 	providers, err := standard.Providers("127.0.0.0/8")
@@ -38,7 +37,7 @@ func TestSettingsOnTheWire(t *testing.T) {
 		settings        model.Settings
 		effort          model.Effort
 		bare            bool
-		want            string // what else than without settings
+		want            string // the difference to a request without settings
 	}{
 		{"anthropic", "claude-haiku-4-5", "", tuned, "", false, `{"temperature":0.2,"top_p":0.9,"top_k":40,"stop_sequences":["END"],"service_tier":"auto",
 			"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true}}`},
@@ -102,7 +101,7 @@ func TestSettingsOnTheWire(t *testing.T) {
 	}
 }
 
-// The fields in the table of the docs are those that requests have.
+// The fields in the docs' table are those in requests.
 func TestSettingsFields(t *testing.T) {
 	t.Parallel()
 	providers, err := standard.Providers("127.0.0.0/8")
@@ -116,7 +115,7 @@ func TestSettingsFields(t *testing.T) {
 				Messages: []state.Message{state.UserText("hi")}, Tools: []model.ToolSpec{{Name: "f", Schema: json.RawMessage(`{"type":"object"}`)}},
 			}
 			switch taken.Setting {
-			case "cache": // it is in blocks of the prompt, or at OpenAI alone: TestPromptCache and TestCacheKey hold it
+			case "cache": // it is in blocks of the prompt, or at OpenAI only: see TestPromptCache and TestCacheKey
 				continue
 			case "temperature":
 				r.Temperature = new(0.2)
@@ -155,7 +154,7 @@ func TestSettingsFields(t *testing.T) {
 	}
 }
 
-// asked returns the body that a request becomes. What is answered does not matter.
+// asked returns the body for a request. The response does not matter.
 func asked(t *testing.T, p model.Provider, r model.Request) map[string]json.RawMessage {
 	t.Helper()
 	var body []byte

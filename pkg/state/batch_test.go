@@ -44,8 +44,8 @@ func TestRunIDPlus(t *testing.T) {
 	})
 }
 
-// Every run of a batch is in one lane, and each finds the batch and its neighbours
-// from its own place (L8).
+// Every run of a batch is in one lane, and each can compute the batch and its neighbors from its own position
+// (L8).
 func TestBatchLanes(t *testing.T) {
 	t.Parallel()
 	place := func(i int) state.State {
@@ -60,7 +60,7 @@ func TestBatchLanes(t *testing.T) {
 				break
 			}
 			if back, ok := place(i + 3).InLane(-1); !ok || back != place(i).ID {
-				t.Errorf("before run %d comes %s, %v", i+3, back, ok)
+				t.Errorf("before run %d is %s, %v", i+3, back, ok)
 			}
 			ids = append(ids, next)
 		}
@@ -94,8 +94,7 @@ func TestBatchLanes(t *testing.T) {
 	}
 }
 
-// A run that is held waits for the start signal and for nothing that time brings
-// but its deadline.
+// A pending run waits for the start signal; of timed events, only its deadline applies.
 func TestPendingRun(t *testing.T) {
 	t.Parallel()
 	s := must(t, state.State{ID: someRun, Batch: &state.Batch{Index: 1, Size: 2, MaxParallel: 1, PendingInBatch: true}, ResumeAt: noon}, state.Submitted, state.Entry{})

@@ -17,8 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// equal compares values as the codec sees them: instants by their time, and an
-// empty list as an absent one.
+// equal compares values as the codec does: instants by their time, and an empty list as an absent one.
 func equal(want, got any) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b state.Time) bool { return a.Equal(b.Time) }))
 }
@@ -30,7 +29,7 @@ func drawTime(t *rapid.T, label string) state.Time {
 	return state.At(time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, label)))
 }
 
-// objects are JSON objects in the form that the encoder leaves alone.
+// objects are JSON objects in the form that the encoder keeps.
 func objects() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		b, err := json.Marshal(rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, "object"))
@@ -41,8 +40,7 @@ func objects() *rapid.Generator[string] {
 	})
 }
 
-// arguments are what models produce: objects, objects with white space, and text
-// that only looks like one.
+// arguments are texts that models produce: objects, objects with white space, and text that only resembles one.
 func arguments() *rapid.Generator[string] {
 	odd := []string{"", "{", `{"a": 1}`, ` {"a":1}`, `{"a":1}{`, "[1]", "null", `"text"`, `{"a":"<&>"}`}
 	return rapid.OneOf(objects(), rapid.SampledFrom(odd), rapid.String())
@@ -185,7 +183,7 @@ func drawState(t *rapid.T) state.State {
 	return st
 }
 
-// What a worker writes is what the next one reads.
+// Encoded states and entries decode to the same values.
 func TestCodecIsIdentity(t *testing.T) {
 	t.Parallel()
 	t.Run("entry", func(t *testing.T) {
@@ -237,7 +235,7 @@ func TestTimeCodec(t *testing.T) {
 		`"2026-11-20T15:04:05.123987Z"`:    `"2026-11-20T15:04:05.123Z"`,
 		`"2026-11-20T15:04:05.5+02:00"`:    `"2026-11-20T13:04:05.500Z"`,
 		`"9999-12-31T23:59:59Z"`:           `"9999-12-31T23:59:59.000Z"`,
-		`"9999-12-31T23:59:59-01:00"`:      "", // a year that RFC 3339 cannot write in UTC
+		`"9999-12-31T23:59:59-01:00"`:      "", // a year that RFC 3339 cannot express in UTC
 		`"0000-01-01T00:00:00+01:00"`:      "",
 		`"20 November"`:                    "",
 		`1700000000`:                       "",
@@ -255,7 +253,7 @@ func TestTimeCodec(t *testing.T) {
 			t.Errorf("%s is written as %s, %v, %v; want %s", text, b, err, err2, want)
 		}
 	}
-	// Nothing is written that could not be read.
+	// The encoder writes nothing that cannot be read.
 	if b, err := json.Marshal(state.At(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))); err == nil {
 		t.Errorf("the year 10000 is written as %s, want an error", b)
 	}
@@ -298,7 +296,7 @@ func TestMicroUSDCodec(t *testing.T) {
 	})
 }
 
-// The arguments that a model produced come back byte for byte.
+// The arguments that a model produced are kept byte for byte.
 func TestArgumentsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`{"a":1}`, `{"a": 1}`, "{\n}", `{"html":"<b>&</b>"}`, `{"a":1`, "", "null", `"x"`, `{"a":1.0,"a":2}`, "{\"\u2028\":1}"} {
@@ -311,13 +309,12 @@ func TestArgumentsKeepTheirBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := e.Message.Parts[0].Arguments; got != text {
-			t.Errorf("arguments %q come back as %q", text, got)
+			t.Errorf("arguments %q decode as %q", text, got)
 		}
 	}
 }
 
-// Whatever a store returns, decoding it neither panics nor makes a value that
-// cannot be written and read again.
+// Decoding any stored bytes neither panics nor produces a value that cannot be written and read again.
 func FuzzDecodeState(f *testing.F) {
 	var all state.State
 	fill(reflect.ValueOf(&all).Elem())
@@ -336,7 +333,7 @@ func FuzzDecodeState(f *testing.F) {
 		}
 		again, err := state.EncodeState(s)
 		if err != nil {
-			t.Fatalf("EncodeState of what %q says: %v", b, err)
+			t.Fatalf("EncodeState of what %q decodes to: %v", b, err)
 		}
 		if _, err := state.DecodeState(again); err != nil {
 			t.Fatalf("DecodeState(%q): %v", again, err)
@@ -345,7 +342,7 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// As FuzzDecodeState; the readings of the log take any entry too.
+// Like FuzzDecodeState, for entries; the functions that read a log accept any entry as well.
 func FuzzDecodeEntry(f *testing.F) {
 	var all state.Entry
 	fill(reflect.ValueOf(&all).Elem())
@@ -363,7 +360,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		}
 		again, err := state.EncodeEntry(e)
 		if err != nil {
-			t.Fatalf("EncodeEntry of what %q says: %v", b, err)
+			t.Fatalf("EncodeEntry of what %q decodes to: %v", b, err)
 		}
 		if _, err := state.DecodeEntry(1, again); err != nil {
 			t.Fatalf("DecodeEntry(%q): %v", again, err)

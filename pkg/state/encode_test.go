@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// event is an entry with the fields that every event has, in front and always there;
-// they hide their namesakes in the entry.
+// event is an entry with the common fields of events in front and always present; they shadow their namesakes
+// in the entry.
 type event struct {
 	Seq     int64           `json:"seq"`
 	RunID   state.RunID     `json:"run_id"`
@@ -26,7 +26,7 @@ type event struct {
 	state.Entry
 }
 
-// reflected is what encoding/json makes of a value.
+// reflected returns the encoding/json form of a value.
 func reflected(t interface{ Fatal(...any) }, v any) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -37,14 +37,14 @@ func reflected(t interface{ Fatal(...any) }, v any) string {
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-// failer is what *testing.T and *rapid.T share.
+// failer is the common part of *testing.T and *rapid.T.
 type failer interface {
 	Helper()
 	Fatal(...any)
 	Errorf(string, ...any)
 }
 
-// checkEvent holds the event of an entry to encoding/json.
+// checkEvent compares the event of an entry with encoding/json.
 func checkEvent(t failer, e state.Entry) {
 	t.Helper()
 	got, err := state.EncodeEvent("run_1", e)
@@ -57,8 +57,8 @@ func checkEvent(t failer, e state.Entry) {
 	}
 }
 
-// checkEntry stores an entry and reads it back, and holds what is stored to the library of Protocol
-// Buffers.
+// checkEntry stores an entry and reads it back, and compares the stored bytes with the Protocol Buffers
+// library.
 func checkEntry(t failer, want state.Entry) {
 	t.Helper()
 	b, err := state.EncodeEntry(want)
@@ -101,7 +101,7 @@ func checkState(t failer, want state.State) {
 	}
 }
 
-// wellFormed reads all fields of a message as the library does, and wants their numbers in order.
+// wellFormed reads all fields of a message with the library, and requires ascending numbers.
 func wellFormed(t failer, b []byte) {
 	t.Helper()
 	for last := protowire.Number(0); len(b) > 0; {
@@ -116,7 +116,7 @@ func wellFormed(t failer, b []byte) {
 	}
 }
 
-// An event's bytes are those of encoding/json.
+// An event's bytes equal those of encoding/json.
 func TestEventsLikeTheLibrary(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { checkEvent(t, drawEntry(t)) })
@@ -136,7 +136,7 @@ func TestKeepsBytes(t *testing.T) {
 	}
 }
 
-// A field that the encoder does not know is lost, so each is looked for.
+// A field that the encoder omits is lost, so each is checked.
 func TestEncodesEveryField(t *testing.T) {
 	t.Parallel()
 	var e state.Entry
@@ -152,7 +152,7 @@ func TestEncodesEveryField(t *testing.T) {
 	checkState(t, s)
 }
 
-// What a message repeats is not stored, and what it does not repeat is.
+// A field that repeats others in a message is not stored, and one that differs is.
 func TestRepetitions(t *testing.T) {
 	t.Parallel()
 	e := done("call_1")
@@ -184,7 +184,7 @@ func TestRepetitions(t *testing.T) {
 	}
 }
 
-// Nothing is stored that could not be read.
+// The encoder refuses values that could not be read.
 func TestEncodeRefuses(t *testing.T) {
 	t.Parallel()
 	late := state.Time{Time: time.Time{}.AddDate(math.MaxInt16, 0, 0)}
@@ -227,7 +227,7 @@ func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
 	}
 }
 
-// No prefix of an entry is taken for another, except where a field ends (D5).
+// A truncated entry does not decode, except at the end of a field (D5).
 func TestDecodesNothingCutShort(t *testing.T) {
 	t.Parallel()
 	b, err := state.EncodeEntry(sample())
@@ -247,7 +247,7 @@ func TestDecodesNothingCutShort(t *testing.T) {
 	}
 }
 
-// A header that turns change is short, and so is an entry besides its text.
+// The header part that turns change is small, and so is an entry apart from its text.
 func TestStoredSizes(t *testing.T) {
 	t.Parallel()
 	e, s := sample(), header()
@@ -283,7 +283,7 @@ func TestDecodeAllocations(t *testing.T) { //nolint:paralleltest // counts alloc
 	}
 }
 
-// fill sets every field to something.
+// fill sets every field to a non-zero value.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -383,7 +383,7 @@ func BenchmarkDecodeEntry(b *testing.B) {
 	}
 }
 
-// A turn's worth of appending at the end of a log of 200 turns, and the view of it.
+// BenchmarkAppend appends one turn to a log of 200 turns, and builds its view.
 func BenchmarkAppend(b *testing.B) {
 	long := longRun()
 	turn := []state.Entry{said("a", "call_1"), done("call_1"), {Type: state.EntryTransition}}
@@ -414,7 +414,7 @@ func longRun() state.State {
 	return s
 }
 
-// The log of 200 turns, as who sees the run for the first time reads it.
+// BenchmarkDecodeLog decodes a log of 200 turns, as for the first read of a run.
 func BenchmarkDecodeLog(b *testing.B) {
 	var texts []string
 	var err error
@@ -435,5 +435,5 @@ func BenchmarkDecodeLog(b *testing.B) {
 	}
 }
 
-// moment is any.
+// moment is an arbitrary time.
 var moment = state.At(time.Date(2026, 11, 20, 15, 4, 5, 678_000_000, time.UTC))

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ran returns the log of a run and the state after it.
+// ran returns the log of a run and the resulting state.
 func ran(t *testing.T, steps ...func(state.State, time.Time) state.State) state.State {
 	t.Helper()
 	s := state.State{ID: "run_1", Agent: "a", Tenant: "default", Priority: state.Normal}
@@ -52,8 +52,7 @@ func called(tookMS int64, failed bool) func(state.State, time.Time) state.State 
 	}
 }
 
-// What a run adds to the figures of the hour of its end: usage by the model that was used, the rest
-// by the last one.
+// A run adds to the figures of the hour of its end: usage by the model that was used, the rest by the last one.
 func TestEndFigures(t *testing.T) {
 	t.Parallel()
 	s := ran(t,
@@ -89,7 +88,7 @@ func TestEndFiguresAgain(t *testing.T) {
 	}
 }
 
-// Only an end adds something.
+// Only an end adds figures.
 func TestEndFiguresInFlight(t *testing.T) {
 	t.Parallel()
 	if series := state.EndFigures(ran(t, moved(t, state.Submitted, 0), answered("m", 1, 1), moved(t, state.NextTurn, 0))); series != nil {
@@ -97,7 +96,7 @@ func TestEndFiguresInFlight(t *testing.T) {
 	}
 }
 
-// A wait for a person is not a time in the queue, and neither is the time after it.
+// A wait for a person does not count as time in the queue; the time after it does not either.
 func TestEndFiguresWait(t *testing.T) {
 	t.Parallel()
 	s := ran(t,
@@ -110,8 +109,8 @@ func TestEndFiguresWait(t *testing.T) {
 	}
 }
 
-// A model's name comes from outside: series have it without control characters, and short. The
-// models of one run have a maximum, too.
+// Model names are external input: series contain them shortened and without control characters. The number of
+// models of one run is bounded.
 func TestEndFiguresNames(t *testing.T) {
 	t.Parallel()
 	steps := []func(state.State, time.Time) state.State{moved(t, state.Submitted, 0), answered("a\x00b\nc"+strings.Repeat("ü", 100), 1, 1)}
@@ -131,7 +130,7 @@ func TestEndFiguresNames(t *testing.T) {
 	}
 }
 
-// Text of figures reads as the same figures.
+// Encoded figures decode to the same figures.
 func TestFiguresText(t *testing.T) {
 	t.Parallel()
 	f := state.Figures{state.CounterRuns: 3, state.CounterEnd + "completed": 2}
@@ -147,12 +146,12 @@ func TestFiguresText(t *testing.T) {
 	}
 }
 
-// A quantile is the bound of the bucket that has it.
+// A quantile is the bound of the bucket that contains it.
 func TestQuantile(t *testing.T) {
 	t.Parallel()
 	f := state.Figures{}
 	if _, ok := f.Histogram(state.ModelTime).Quantile(0.5); ok {
-		t.Error("there is a median of nothing")
+		t.Error("there is a median of no values")
 	}
 	for _, ms := range []int64{1, 3, 40, 90, 4000} {
 		f.Observe(state.ModelTime, ms)

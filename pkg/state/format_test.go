@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The part of a header that turns change has nothing of the other in it.
+// The two parts of a header share no field.
 func TestHeaderParts(t *testing.T) {
 	t.Parallel()
 	s := header()

@@ -46,8 +46,7 @@ func ids(ms []state.Message) string {
 	return strings.Join(out, " ")
 }
 
-// A14, I5: results stand behind the message that asked, in the order of the
-// calls, wherever in the log they came in.
+// Results follow the message that called, in the order of the calls, wherever they are in the log (A14, I5).
 func TestViewOrder(t *testing.T) {
 	t.Parallel()
 	log := []state.Entry{
@@ -70,7 +69,7 @@ func TestViewOrder(t *testing.T) {
 		t.Errorf("View = %s, want %s", got, want)
 	}
 	if got := state.View(nil); len(got) != 0 {
-		t.Errorf("View of nothing = %s", ids(got))
+		t.Errorf("View of an empty log = %s", ids(got))
 	}
 }
 
@@ -87,8 +86,7 @@ func TestViewRepeatedCallIDs(t *testing.T) {
 	}
 }
 
-// A message that was withdrawn takes the results of its calls along; the full
-// view shows and marks it.
+// A withdrawn message takes the results of its calls with it; the full view shows and marks it.
 func TestViewTombstones(t *testing.T) {
 	t.Parallel()
 	log := []state.Entry{
@@ -109,15 +107,14 @@ func TestViewTombstones(t *testing.T) {
 	}
 }
 
-// What was said stays as it was while the log grows: a later view starts with the
-// earlier one, until something is withdrawn.
+// The view grows by appending: a later view begins with the earlier one, until something is withdrawn.
 func TestViewGrows(t *testing.T) {
 	t.Parallel()
 	log := []state.Entry{
 		{Type: state.EntrySubmitted, Messages: input("u1")}, said("a1", "c1", "c2"), done("c2"), done("c1"), said("a2", "c3"), done("c3"), said("a3"),
 	}
 	whole := ids(state.View(log))
-	for _, n := range []int{0, 1, 4, 6, 7} { // no call open
+	for _, n := range []int{0, 1, 4, 6, 7} { // without open calls
 		if got := ids(state.View(log[:n])); !strings.HasPrefix(whole, got) {
 			t.Errorf("View of %d entries = %s, which does not begin %s", n, got, whole)
 		}
@@ -131,7 +128,7 @@ func TestAudit(t *testing.T) {
 	reused := done("c2")
 	reused.Type, reused.IsError = state.EntryReused, true
 	s = must(t, s.Append(reused), state.NextTurn, state.Entry{Worker: "w", Attempt: 2, DurationMS: 9, Detail: "x"})
-	// A recovery marks a turn and is no transition.
+	// A recovery marks a turn and is not a transition.
 	s = s.Append(state.Entry{Type: state.EntryTransition, Reason: state.Recovered})
 	s = must(t, s.Append(said("a2")), state.EndCompleted, state.Entry{})
 	rows := state.Audit(s.Log)
@@ -160,8 +157,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A replay withdraws the result that a poisoned end made up: the model sees the one
-// that the call got then, and the full view both (I5).
+// A replay withdraws the synthetic result of a poisoned end: the model reads the later result, and the full
+// view has both (I5).
 func TestViewReplayed(t *testing.T) {
 	t.Parallel()
 	again := done("c1")
@@ -191,7 +188,7 @@ func TestViewReplayed(t *testing.T) {
 	}
 }
 
-// The run that a dead letter becomes follows from the letter.
+// The run of a replayed dead letter has an id derived from the letter.
 func TestReplayID(t *testing.T) {
 	t.Parallel()
 	at := state.At(time.Now())

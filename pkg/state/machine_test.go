@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "rewrite docs/reference/state-machine.md
 
 const machineDoc = "../../docs/reference/state-machine.md"
 
-// The diagram in the docs is the table in the code.
+// The diagram in the docs matches the table in the code.
 func TestStateMachineDoc(t *testing.T) {
 	t.Parallel()
 	want := renderMachine()

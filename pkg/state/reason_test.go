@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// The table of moves and the rules behind it, said a second time: a run moves
-// from where a claim can find it, an ended run only by a user's message, nothing
-// moves a run that is not there but its creation, and nothing leads to Running.
+// The table of moves agrees with an independent statement of its rules: a run moves only from where a claim can
+// find it, only a user's message moves an ended run, only creation moves a missing one, and nothing leads to
+// Running.
 func TestMoveLegality(t *testing.T) {
 	t.Parallel()
 	legalFrom := func(e edge, from Status) bool {
 		switch {
 		case from == Running:
-			return false // a claim's business, not the machine's
+			return false // claims do that, not the machine
 		case from == "":
 			return e.reason == Submitted || e.reason == Forked || e.reason == WaitingSchedule
 		case e.reason == Submitted || e.reason == Forked:
@@ -56,13 +56,13 @@ func TestMoveLegality(t *testing.T) {
 	}
 }
 
-// A reason has one meaning.
+// Each reason has one meaning.
 func TestReasonsAreDistinct(t *testing.T) {
 	t.Parallel()
 	seen := map[Reason]bool{}
 	for _, e := range edges {
 		if seen[e.reason] {
-			t.Errorf("%s stands in the table twice", e.reason)
+			t.Errorf("%s is in the table twice", e.reason)
 		}
 		seen[e.reason] = true
 		if e.reason.Terminal() != e.to.Terminal() {

@@ -25,8 +25,7 @@ func must(tb testing.TB, s state.State, r state.Reason, e state.Entry) state.Sta
 	return next
 }
 
-// A state is a value: whatever is derived from it leaves it, and everything else
-// derived from it, as it was.
+// A state is a value: deriving another state from it changes neither it nor other derived states.
 func TestAppendSharesNoMemory(t *testing.T) {
 	t.Parallel()
 	entry := rapid.Custom(func(t *rapid.T) state.Entry {
@@ -82,7 +81,7 @@ func TestAppendSharesNoMemory(t *testing.T) {
 	})
 }
 
-// I9: the entries of a log are numbered from 1 without gap or double.
+// The entries of a log are numbered from 1 without gap or duplicate (I9).
 func TestAppendNumbers(t *testing.T) {
 	t.Parallel()
 	s := must(t, state.State{}, state.Submitted, state.Entry{})
@@ -96,7 +95,7 @@ func TestAppendNumbers(t *testing.T) {
 	}
 }
 
-// A journaled response brings a header up to date (I3): turn, usage, open calls.
+// Appending a journaled response updates the header: turn, usage, open calls (I3).
 func TestAppendFolds(t *testing.T) {
 	t.Parallel()
 	cost := state.MicroUSD(5)
@@ -140,21 +139,21 @@ func TestMoveRecords(t *testing.T) {
 	}
 }
 
-// What lies between an end and what continues the run is idle time, each time that it happens.
+// The time between an end and the continuation of the run is idle time, each time that it happens.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	at := func(after time.Duration) state.Time { return state.At(noon.Add(after)) }
 	s := must(t, state.State{}, state.Submitted, state.Entry{At: at(0)})
 	s = must(t, s, state.EndModelError, state.Entry{At: at(time.Second)})
 	if got := s.Idle(noon.Add(time.Hour)); got != 0 {
-		t.Errorf("of a run that has ended: %s", got)
+		t.Errorf("of an ended run: %s", got)
 	}
 	if got := s.As(state.Queued, noon).Idle(noon.Add(time.Minute + time.Second)); got != time.Minute {
 		t.Errorf("of a run that waits for its first turn after an end: %s", got)
 	}
 	s = must(t, s, state.UserMessage, state.Entry{At: at(time.Hour + time.Second)})
 	if got := s.Idle(noon.Add(2 * time.Hour)); got != time.Hour {
-		t.Errorf("of a run that was continued: %s", got)
+		t.Errorf("of a continued run: %s", got)
 	}
 	s = must(t, s, state.EndPoisoned, state.Entry{At: at(time.Hour + 2*time.Second)})
 	s = must(t, s, state.Replayed, state.Entry{At: at(2*time.Hour + 2*time.Second)})
@@ -164,7 +163,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// A reader sees the scheduler's status, and nothing that only held before it.
+// A reader sees the scheduler's status, and nothing that held only before it.
 func TestAs(t *testing.T) {
 	t.Parallel()
 	text := "done"
@@ -196,7 +195,7 @@ func TestAwaits(t *testing.T) {
 	open := []state.OpenCall{
 		{ID: "a", Needs: state.NeedApproval},
 		{ID: "r", Needs: state.NeedResult},
-		{ID: "s", Needs: state.NeedAsync}, // its result comes as any other
+		{ID: "s", Needs: state.NeedAsync}, // its result arrives as any other
 		{ID: "c", Needs: state.NeedChild},
 		{ID: "free"},
 	}
@@ -219,7 +218,7 @@ func TestAwaits(t *testing.T) {
 			t.Errorf("%s: Awaits() = %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	// What a signal answers has the name of what the run waits for.
+	// The name of a signal's answer is that of the run's wait.
 	sig := state.Signal{
 		Approvals: []state.Approval{{CallID: "a"}}, ToolResults: []state.SignalResult{{CallID: "r"}, {CallID: "s"}}, Child: &state.ChildResult{CallID: "c"},
 	}

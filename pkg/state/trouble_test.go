@@ -6,7 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A header counts what went wrong in its log, and nothing that a person decided or nobody made.
+// A header counts the failures in its log, but not a person's decisions or calls that never ran.
 func TestTroubleIsFolded(t *testing.T) {
 	t.Parallel()
 	synthetic := state.ToolResult("c2", "denied", true)

@@ -6,8 +6,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A call that does not read what the call before it had cached pays for those tokens again. After a
-// compaction, or with another model, the prompt is another one.
+// A call that does not read from the cache what the previous call had cached pays for those tokens again. After
+// a compaction, or with another model, the prompt is a different one.
 func TestCacheExpired(t *testing.T) {
 	t.Parallel()
 	type call struct {

@@ -9,8 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// What is in canonical form already is taken as it is, and that is what the library
-// would have written.
+// Text in canonical form is kept unchanged, and equals the library's output.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1,"b":[true,false,null,0,"x"],"c":{}}`, `{"b":1,"a":2}`, `{"a":1,"a":2}`, `{"":[],"a":[[]]}`, ` {"a": 1}`, `{"a":1.0}`, `{"a":-1}`, `{"a":1e9}`,

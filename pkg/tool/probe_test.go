@@ -12,10 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// payments are those that were made, by the idempotency keys of their calls.
+// payments are the executed payments, by the idempotency keys of their calls.
 type payments interface {
-	// Receipt returns the receipt of a payment. If there is none, the key is refused
-	// from now on, in the same transaction.
+	// Receipt returns the receipt of a payment. If there is none, it refuses the key from now on, in the same
+	// transaction.
 	Receipt(ctx context.Context, key string) (receipt string, found bool, err error)
 }
 
@@ -25,7 +25,7 @@ func payProbe(p payments) tool.Tool {
 		receipt, found, err := p.Receipt(ctx, c.IdempotencyKey)
 		switch {
 		case err != nil:
-			return tool.Result{}, err // asked again
+			return tool.Result{}, err // the worker retries
 		case found:
 			return tool.ProbeDone(tool.Result{Content: receipt}), nil
 		default:
@@ -91,7 +91,7 @@ func TestReadProbe(t *testing.T) {
 	}
 }
 
-// A probe keeps what its kind alone knows.
+// A probe keeps settings that only its kind knows.
 func TestProbeStoredForm(t *testing.T) {
 	t.Parallel()
 	const text = `{"name":"pay","probe":{"name":"ask","kind":"http","url":"https://example.com/"}}`

@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A14: P P S P runs as {P,P} {S} {P}.
+// The sequence P P S P runs as {P,P} {S} {P} (A14).
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	tests := map[string][][]int{
@@ -41,9 +41,9 @@ func TestIdempotencyKey(t *testing.T) {
 	if one == two {
 		t.Errorf("two large numbers share a key")
 	}
-	// Neither parts that run into each other nor broken arguments collide.
+	// Neither concatenated parts nor invalid arguments collide.
 	if tool.IdempotencyKey("run_1", 1, "c1", "pay", json.RawMessage(`{`)) == tool.IdempotencyKey("run_1", 1, "c1p", "ay", json.RawMessage(`{`)) {
-		t.Errorf("the parts of a key run into each other")
+		t.Errorf("the parts of a key are ambiguous")
 	}
 }
 

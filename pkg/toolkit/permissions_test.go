@@ -15,8 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// The permissions that docs/how-to/nats-tools.md gives a service are enough, and no more than
-// that.
+// The permissions in docs/how-to/nats-tools.md are sufficient for a service, and minimal.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/how-to/nats-tools.md")
@@ -69,7 +68,7 @@ func TestPermissions(t *testing.T) {
 	if err := worker.PublishMsg(call); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // signs of life
+	for range 3 { // heartbeats
 		if _, err := replies.NextMsgWithContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +81,7 @@ func TestPermissions(t *testing.T) {
 		t.Error(<-refused)
 	}
 
-	// The service cannot call other tools, nor hear what is asked of them.
+	// The service can neither call other tools nor receive their requests.
 	if err := service.Publish("turnpike.tool.refund", nil); err != nil {
 		t.Fatal(err)
 	}

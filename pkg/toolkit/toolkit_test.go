@@ -88,8 +88,7 @@ func TestFunc(t *testing.T) {
 	}
 }
 
-// Everybody who knows NATS micro services finds a tool, what it takes, and how it
-// does.
+// A client of NATS micro services finds a tool, its schema and its statistics.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -128,7 +127,7 @@ func TestDiscovery(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("schema:\n%s", diff)
 	}
-	// The third call is counted after its reply is out.
+	// The third call is counted after its reply was sent.
 	for stats.Endpoints == nil || stats.Endpoints[0].NumRequests < 3 {
 		get("$SRV.STATS.weather."+ping.ID, &stats)
 	}
@@ -156,18 +155,18 @@ func TestServeRefuses(t *testing.T) {
 		"make tool t":                   toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
 	}
 	for want, tool := range bad {
-		// What was served before the mistake is not left behind.
+		// If a tool is invalid, the tools served before it are stopped.
 		if _, err := toolkit.Serve(nc, prefix, toolkit.Tool{Name: "good", Handler: nothing}, tool); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Serve = %v, want %q", err, want)
 		}
 	}
 	if _, err := nc.RequestWithContext(t.Context(), toolkit.Subject(prefix, "good"), nil); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("a tool beside a bad one is served: %v", err)
+		t.Errorf("a tool next to an invalid one is served: %v", err)
 	}
 }
 
-// A service asked for signs of life gives the first at once, even while the call
-// waits for its turn, and none after the reply.
+// A service sends the first requested heartbeat at once, even while the call waits for its turn, and none after
+// the reply.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -194,7 +193,7 @@ func TestHeartbeat(t *testing.T) {
 	for _, sub := range []*nats.Subscription{first, second, first, second} {
 		m, err := sub.NextMsgWithContext(t.Context())
 		if err != nil || m.Header.Get(toolkit.HeartbeatHeader) != "60" || len(m.Data) > 0 {
-			t.Fatalf("want a sign of life, got %+v, %v", m, err)
+			t.Fatalf("want a heartbeat, got %+v, %v", m, err)
 		}
 	}
 	close(release)
@@ -215,7 +214,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// A stop does not wait for what can no longer come.
+// Stop does not wait for messages that can no longer arrive.
 func TestStopAfterTheConnection(t *testing.T) {
 	t.Parallel()
 	nc, err := testbed.NATSServer(t).Conn("service")
@@ -232,7 +231,7 @@ func TestStopAfterTheConnection(t *testing.T) {
 	}
 }
 
-// Run logs in as the variables of the environment say, if FromEnv has read them.
+// Run logs in with the credentials in the environment, if FromEnv has read them.
 func TestRunLogsIn(t *testing.T) {
 	url := testbed.NATSWith(t, func(o *natsserver.Options) { o.Users = []*natsserver.User{{Username: "tool", Password: "of-the-tool"}} }).ClientURL()
 	path := filepath.Join(t.TempDir(), "password")
@@ -258,11 +257,11 @@ func TestRunLogsIn(t *testing.T) {
 		t.Errorf("with the password in a file: %v", err)
 	}
 	if err := toolkit.Run(ended, toolkit.Config{URL: url}, tool); err == nil {
-		t.Error("Run logs in as the environment says, without FromEnv")
+		t.Error("Run uses the credentials in the environment without FromEnv")
 	}
 }
 
-// Run serves until its context ends, and answers what it has taken first.
+// Run serves until its context ends, and first answers the calls it has accepted.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := testbed.NATSServer(t)
@@ -275,7 +274,7 @@ func TestRun(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan error, 1)
 	tool := toolkit.Tool{Name: "t", Handler: func(ctx context.Context, _ toolkit.Call) (toolkit.Result, error) {
 		close(started)
-		<-ended // what the first result of Run would be
+		<-ended // the early result of Run
 		return toolkit.Result{}, nil
 	}}
 	if err := toolkit.Run(ctx, toolkit.Config{URL: server.URL()}); err == nil {

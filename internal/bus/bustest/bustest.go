@@ -87,7 +87,7 @@ func publish(t *testing.T, b bus.Bus, turn bus.Turn, id string) {
 	if turn.Priority == "" {
 		turn.Priority = state.Normal
 	}
-	// The server of a busy machine may answer too late. The bus stores one message of an id.
+	// The server of a busy machine may answer too late. The bus stores one message per id.
 	limit := time.After(soon)
 	for err := b.PublishTurn(t.Context(), turn, id); err != nil; err = b.PublishTurn(t.Context(), turn, id) {
 		t.Logf("PublishTurn: %v", err)

@@ -39,7 +39,7 @@ func testWatch(t *testing.T, b bus.Bus) {
 				t.Fatalf("notice:\n%s", diff)
 			}
 		case <-time.After(soon):
-			t.Fatalf("%+v was not heard", w)
+			t.Fatalf("%+v was not received", w)
 		}
 	}
 }
@@ -63,13 +63,13 @@ func testWatchAll(t *testing.T, b bus.Bus) {
 				t.Fatalf("%s has grown, want %s", g, w)
 			}
 		case <-time.After(soon):
-			t.Fatalf("%s was not heard", w)
+			t.Fatalf("%s was not received", w)
 		}
 	}
 	stop()
 	b.NotifyAppended(state.DefaultTenant, newID(), 0, 1)
 	if len(got) != 0 {
-		t.Error("heard after stop")
+		t.Error("received after stop")
 	}
 }
 
@@ -89,16 +89,16 @@ func testWatchDeleted(t *testing.T, b bus.Bus) {
 		select {
 		case d := <-got:
 			if d != w {
-				t.Fatalf("%v was heard, want %v", d, w)
+				t.Fatalf("received %v, want %v", d, w)
 			}
 		case <-time.After(soon):
-			t.Fatalf("%v was not heard", w)
+			t.Fatalf("%v was not received", w)
 		}
 	}
 	stop()
 	b.Deleted(state.DefaultTenant, newID())
 	if len(got) != 0 {
-		t.Error("heard after stop")
+		t.Error("received after stop")
 	}
 }
 
@@ -201,10 +201,10 @@ func testAborts(t *testing.T, b bus.Bus) {
 		select {
 		case got := <-heard:
 			if got != want {
-				t.Errorf("heard %+v, want %+v", got, want)
+				t.Errorf("received %+v, want %+v", got, want)
 			}
 		case <-time.After(soon):
-			t.Fatal("an abort was not heard")
+			t.Fatal("an abort was not received")
 		}
 	}
 	q := requests(t, b)
@@ -245,7 +245,7 @@ func nobody(t *testing.T, q bus.Queue) {
 
 func testAbortsStop(t *testing.T, b bus.Bus) {
 	heard := make(chan state.RunID, 10)
-	stop, err := b.Aborts(t.Context(), func(a bus.Abort) { t.Errorf("%s heard after stop", a.Run) })
+	stop, err := b.Aborts(t.Context(), func(a bus.Abort) { t.Errorf("%s received after stop", a.Run) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func testAbortsStop(t *testing.T, b bus.Bus) {
 	select {
 	case <-heard:
 	case <-time.After(soon):
-		t.Fatal("an abort was not heard")
+		t.Fatal("an abort was not received")
 	}
 }
 
@@ -323,7 +323,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 	nobody(t, queues[0])
 	service.Submit(state.DefaultTenant, "support", []byte(`{"input":"hi"}`), map[string]string{"Nats-Msg-Id": "another"})
 	if m = take(queues[0]); m.ID() == id {
-		t.Errorf("ID = %q, which is another's", id)
+		t.Errorf("ID = %q, which belongs to another message", id)
 	}
 	if err := m.Ack(); err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	if err != nil || len(rest) != 1 || rest[0].Cause != "cause 2" {
 		t.Fatalf("DeadLetters = %+v, %v", rest, err)
 	}
-	// A worker that dies behind the letter has its successor write it again.
+	// If a worker dies after it has written the dead letter, its successor writes it again.
 	poisoned := bus.DeadLetter{Kind: bus.DeadPoisoned, Run: newID(), Version: 3, Events: 7, Attempts: 5, Cause: "poisoned"}
 	for range 2 {
 		if err := b.DeadLetter(t.Context(), poisoned); err != nil {
@@ -364,7 +364,7 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	}
 }
 
-// Each tenant has dead letters of its own.
+// Each tenant has its own dead letters.
 func testDeadLettersOfTenants(t *testing.T, b bus.Bus) {
 	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
 		if err := b.DeadLetter(t.Context(), bus.DeadLetter{Tenant: tenant, Run: newID(), Cause: tenant}); err != nil {
@@ -389,7 +389,7 @@ func testMembership(t *testing.T, b bus.Bus) {
 		t.Fatal(err)
 	}
 	defer stop()
-	// Names are what hosts are called: not every one fits into a subject.
+	// Worker names may be host names, not all of which fit into a subject.
 	heartbeats := []bus.Heartbeat{{Worker: "w1.example.org", Format: 1, Turns: map[state.Priority]int{state.Low: 2}}, {Worker: "w1.example.org", Leaving: true}, {Worker: "a b*>"}}
 	for _, heartbeat := range heartbeats {
 		b.SendHeartbeat(heartbeat)
@@ -401,7 +401,7 @@ func testMembership(t *testing.T, b bus.Bus) {
 				t.Errorf("heartbeat:\n%s", diff)
 			}
 		case <-time.After(soon):
-			t.Fatal("a heartbeat was not heard")
+			t.Fatal("a heartbeat was not received")
 		}
 	}
 }

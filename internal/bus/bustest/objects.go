@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// Objects of any length come back as they were stored, each for its tenant alone.
+// Objects of any length are returned unchanged, to their own tenant only.
 func testObjects(t *testing.T, b bus.Bus) {
 	for name, size := range map[string]int{"empty": 0, "small": 5, "one_chunk": 128 << 10, "several-chunks": 1<<20 + 7} {
 		content := bytes.Repeat([]byte(name+"."), size/len(name)+1)[:size]
@@ -22,7 +22,7 @@ func testObjects(t *testing.T, b bus.Bus) {
 			t.Fatalf("PutObject %s: %d, %v", name, n, err)
 		}
 		if got := object(t, b, "acme", name); !bytes.Equal(got, content) {
-			t.Errorf("%s came back with %d bytes, want %d", name, len(got), size)
+			t.Errorf("%s has %d bytes, want %d", name, len(got), size)
 		}
 		if _, err := b.OpenObject(t.Context(), "other", name); !errors.Is(err, bus.ErrNoObject) {
 			t.Errorf("%s of another tenant: %v", name, err)

@@ -81,7 +81,7 @@ func testTurnLanes(t *testing.T, b bus.Bus) {
 	for _, l := range bus.QueueKeys() {
 		q := lane(t, b, l)
 		if got := next(t, q).Turn(); got.Run != ids[l] || got.Queue() != l {
-			t.Errorf("lane %s hands out %+v", l, got)
+			t.Errorf("lane %s delivers %+v", l, got)
 		}
 		nothing(t, q)
 	}
@@ -106,14 +106,14 @@ func awaitLag(t *testing.T, b bus.Bus, n int64) {
 
 func testTurnUnknownLane(t *testing.T, b bus.Bus) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newID(), Version: 1, Priority: "urgent"}, "1"); err == nil {
-		t.Error("PublishTurn takes a lane that nobody reads")
+		t.Error("PublishTurn accepts a lane without readers")
 	}
 	if _, err := b.Turns(t.Context(), bus.QueueKey{Lane: "urgent"}); err == nil {
 		t.Error("Turns opens a lane that does not exist")
 	}
 }
 
-// A worker that died without a word holds its message up for the ack wait.
+// The message of a dead worker is redelivered after the ack wait.
 func testTurnAfterAckWait(t *testing.T, b bus.Bus) {
 	q, other := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
@@ -156,7 +156,7 @@ func testTurnInProgress(t *testing.T, b bus.Bus) {
 	nothing(t, other)
 }
 
-// A message that was deferred does not hold up the others, and stays away.
+// A deferred message does not delay the others, and is not redelivered early.
 func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
 	later, now := newID(), newID()
@@ -178,9 +178,9 @@ func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	nothing(t, q)
 }
 
-// Pullers share the turns: each turn is received once. A puller takes no more than it asked for. If it
-// asks several streams for a turn, it may get one of each and returns the others at once; another
-// puller then receives those as a second delivery.
+// Pullers share the turns: each turn is received once. A puller takes no more than it requested. If it polls
+// several streams for a turn, it may get one of each and returns the others at once; another puller then
+// receives those as a second delivery.
 func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	const pullers, each = 4, 10
 	_, returns := b.(Spread)
@@ -215,7 +215,7 @@ func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	wg.Wait()
 }
 
-// I6: other pullers receive what a full worker has fetched.
+// Other pullers receive messages that a full worker has fetched (I6).
 func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	busy, idle := lane(t, b, normal), lane(t, b, normal)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "held")
@@ -223,8 +223,8 @@ func testBusyPullerHoardsNothing(t *testing.T, b bus.Bus) {
 	for i := range 20 {
 		publish(t, b, bus.Turn{Run: newID(), Version: 1}, fmt.Sprint(i))
 	}
-	// A puller that asks several streams for one turn may get one of each: it returns the others at
-	// once. Both pullers do.
+	// A puller that polls several streams for one turn may get one of each: it returns the others at once. Both
+	// pullers do.
 	others := 0
 	if spread, ok := b.(Spread); ok {
 		others = 2 * (spread.Streams() - 1)
@@ -255,8 +255,7 @@ func testNextEndsWithContext(t *testing.T, b bus.Bus) {
 	}
 }
 
-// A message that was on its way to a caller that no longer waits reaches the next caller,
-// long before the ack wait.
+// A message in flight to a caller that no longer waits reaches the next caller, long before the ack wait.
 func testCancelledNextLosesNothing(t *testing.T, b bus.Bus) {
 	q := lane(t, b, normal)
 	nothing(t, q)
@@ -308,7 +307,7 @@ func testCancelledNextsLoseNothing(t *testing.T, b bus.Bus) {
 		case id := <-got:
 			delete(missing, id)
 		case <-limit:
-			t.Errorf("%d messages did not come", len(missing))
+			t.Errorf("%d messages did not arrive", len(missing))
 			clear(missing)
 		}
 	}
@@ -333,7 +332,7 @@ func testQueueCloseEndsNext(t *testing.T, b bus.Bus) {
 	}
 	wantClosed(t, ended)
 	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "1")
-	next(t, lane(t, b, normal)) // the others go on
+	next(t, lane(t, b, normal)) // the others continue
 }
 
 func testClosedBus(t *testing.T, b bus.Bus) {

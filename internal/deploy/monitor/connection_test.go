@@ -28,7 +28,7 @@ func meter(t *testing.T) (*monitor.Meter, *prometheus.Registry) {
 	return m, r
 }
 
-// connected returns what the metric says about a dependency.
+// connected returns the metric's value for a dependency.
 func connected(t *testing.T, r *prometheus.Registry, dependency string) float64 {
 	t.Helper()
 	all, err := r.Gather()
@@ -59,8 +59,7 @@ func levels(out string) string {
 	return strings.Join(lines, ", ")
 }
 
-// A connection has one line when it is lost, an error if it stays lost, and one line when it is
-// back.
+// A connection has one log line when it is lost, an error if it stays lost, and one line when it is back.
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +93,7 @@ func TestConnection(t *testing.T) {
 	})
 }
 
-// A store is probed only if nobody uses it, after a failure, and while it is lost.
+// A store is probed only while it is idle, after a failure, or lost.
 func TestWatchStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

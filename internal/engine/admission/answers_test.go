@@ -56,7 +56,7 @@ func TestAnswersOfATenantLeaveSomeForOthers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := a.Reserve(ctx, "other", 1, func() error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("a canceled wait ended with %v", err)
+		t.Errorf("a cancelled wait ended with %v", err)
 	}
 	all.Release()
 	if a.Bytes() != 0 {
@@ -64,7 +64,7 @@ func TestAnswersOfATenantLeaveSomeForOthers(t *testing.T) {
 	}
 }
 
-// Many turns share a budget of one answer: each gets it, one after another.
+// Many turns share a budget of one answer: each gets it, one at a time.
 func TestAnswersOneAtATime(t *testing.T) {
 	t.Parallel()
 	a := admission.NewAnswers(10)

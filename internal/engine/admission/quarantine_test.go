@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// However many slots a worker has, an ordinary death fills no quarantine: all turns that it
-// was the first to hit find room in one that is empty.
+// An ordinary death of a worker fills no quarantine, however many slots it had: all turns that died with it for
+// the first time fit into an empty one.
 func TestQuarantineHasRoomByAttempt(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{1, 31, 1_000, 1_024, 5_000, 10_000, 100_000} {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A tenant is noisy here from half of its even share of the slots on, and never with
-// a run or two.
+// A tenant is noisy from half of its even share of the slots on, but never with only one or two runs.
 func TestTenantsNoisy(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -39,8 +38,8 @@ func TestTenantsNoisy(t *testing.T) {
 	}
 }
 
-// On a worker that tenants share, a tenant is noisy also with half as many turns that work as
-// those of noisy tenants may. Turns that rest do not count.
+// On a shared worker, a tenant is also noisy with half as many working turns as noisy tenants may have. Turns
+// that rest do not count.
 func TestTenantsNoisyByWork(t *testing.T) {
 	t.Parallel()
 	x := NewTenants(1000, 8)
@@ -57,7 +56,7 @@ func TestTenantsNoisyByWork(t *testing.T) {
 	}
 	turns[0].Rest()
 	if x.Noisy("a") {
-		t.Error("a turn that rests counts as one that works")
+		t.Error("a resting turn counts as a working one")
 	}
 }
 
@@ -69,8 +68,8 @@ func shared(maxWorking int) *Tenants {
 	return x
 }
 
-// Of turns from the queues for noisy tenants no more work at once than may, whichever of them
-// rest in between. Those that rest leave room, and all get their turn.
+// The working turns from the queues of noisy tenants stay within their bound, whichever turns rest in between.
+// Resting turns free their place, and every turn gets one.
 func TestNoisyTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +87,7 @@ func TestNoisyTurnsAreBounded(t *testing.T) {
 					working++
 					peak = max(peak, working)
 					x.mu.Unlock()
-					time.Sleep(time.Millisecond) // of the bubble's clock
+					time.Sleep(time.Millisecond) // the bubble's clock
 					x.mu.Lock()
 					working--
 					x.mu.Unlock()
@@ -99,8 +98,8 @@ func TestNoisyTurnsAreBounded(t *testing.T) {
 				x.mu.Unlock()
 			}()
 		}
-		time.Sleep(time.Second) // of the bubble's clock
-		synctest.Wait()         // nobody writes any more
+		time.Sleep(time.Second) // the bubble's clock
+		synctest.Wait()         // all writers have ended
 		if peak != most || done != all {
 			t.Errorf("%d turns worked at once and %d were done, want %d and %d", peak, done, most, all)
 		}
@@ -110,8 +109,8 @@ func TestNoisyTurnsAreBounded(t *testing.T) {
 	})
 }
 
-// A worker whose turns are of one tenant has no bound, nor one that another tenant has used long
-// ago. Turns from the other queues have none in any case.
+// The bound does not apply on a worker with turns of one tenant, nor if another tenant last used it long ago,
+// nor ever to turns from other queues.
 func TestBoundIsForSharedWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,18 +122,18 @@ func TestBoundIsForSharedWorkers(t *testing.T) {
 				u.Work(t.Context()) // the bubble ends in a deadlock if it waits
 			}
 			if noisy && x.Free() == 0 {
-				t.Errorf("%s: no more may work", what)
+				t.Errorf("%s: no more turns may work", what)
 			}
 		}
 		works("alone", NewTenants(1000, 1), true)
 		works("the other queues", shared(1), false)
 		x := shared(1)
-		time.Sleep(sharedFor) // of the bubble's clock
+		time.Sleep(sharedFor) // the bubble's clock
 		works("shared long ago", x, true)
 	})
 }
 
-// A turn whose context ends waits no longer, and leaves the count as it was.
+// A turn whose context ends stops waiting and leaves the count unchanged.
 func TestCutShortTurnDoesNotWait(t *testing.T) {
 	t.Parallel()
 	x := shared(1)
@@ -142,14 +141,14 @@ func TestCutShortTurnDoesNotWait(t *testing.T) {
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := x.Await(cut); err == nil {
-		t.Error("Await returned nil though its context had ended")
+		t.Error("Await returned nil although its context had ended")
 	}
 	u := x.Enter("noisy", true)
 	u.Rest()
 	u.Work(cut)
 	u.Leave()
 	if x.Free() != 0 {
-		t.Error("a turn that was cut short has left room")
+		t.Error("a cancelled turn released a place")
 	}
 	at.Leave()
 	if err := x.Await(t.Context()); err != nil || x.Free() != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 )
 
-// start starts calls and returns a channel that gets their outcome once they may be made.
+// start starts calls and returns a channel that receives their result once they may be made.
 func start(ctx context.Context, u *admission.Unsaved, calls int) <-chan *admission.Outcome {
 	begun := make(chan *admission.Outcome, 1)
 	go func() { begun <- u.Start(ctx, calls) }()
@@ -17,7 +17,7 @@ func start(ctx context.Context, u *admission.Unsaved, calls int) <-chan *admissi
 	return begun
 }
 
-// Instant calls start one after the other as outcomes reach the store, the oldest first.
+// Instant calls start one after the other as outcomes reach the store, oldest first.
 func TestUnsavedOutcomesAreFew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,23 +28,23 @@ func TestUnsavedOutcomesAreFew(t *testing.T) {
 		big, small := start(t.Context(), u, 2), start(t.Context(), u, 1)
 		time.Sleep(time.Hour)
 		if len(big)+len(small) != 0 {
-			t.Fatal("a call has started, and all outcomes are unsaved")
+			t.Fatal("a call started although all outcomes are unsaved")
 		}
 		one.Saved()
 		one.Saved()
 		synctest.Wait()
 		if len(big)+len(small) != 0 {
-			t.Fatal("a call has started before an older one")
+			t.Fatal("a call started before an older one")
 		}
 		two.Saved()
 		synctest.Wait()
 		if len(big) != 1 || len(small) != 1 {
-			t.Fatal("a call waits, and all outcomes are saved")
+			t.Fatal("a call waits although all outcomes are saved")
 		}
 	})
 }
 
-// The outcome of a slow call is not there yet, so others start. Once it is, it counts.
+// While a slow call has no outcome yet, others start. Once it has, the outcome counts.
 func TestSlowCallsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestSlowCallsDelayNoOthers(t *testing.T) {
 		slow := u.Start(t.Context(), 1)
 		next := start(t.Context(), u, 1)
 		if len(next) != 0 {
-			t.Fatal("a call has started beside one that may return at once")
+			t.Fatal("a call started next to one that may return at once")
 		}
 		time.Sleep(6 * time.Millisecond)
 		synctest.Wait()
@@ -64,17 +64,17 @@ func TestSlowCallsDelayNoOthers(t *testing.T) {
 		next = start(t.Context(), u, 1)
 		time.Sleep(time.Hour)
 		if len(next) != 0 {
-			t.Fatal("a call has started, and the outcome of the slow one is unsaved")
+			t.Fatal("a call started although the outcome of the slow one is unsaved")
 		}
 		slow.Saved()
 		synctest.Wait()
 		if len(next) != 1 {
-			t.Fatal("a call waits, and all outcomes are saved")
+			t.Fatal("a call waits although all outcomes are saved")
 		}
 	})
 }
 
-// More calls than the limit start alone. A turn that ends does not wait, nor delay those behind it.
+// A set of calls above the limit starts alone. A turn that ends neither waits nor delays those behind it.
 func TestUnsavedOfManyCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,12 +86,12 @@ func TestUnsavedOfManyCalls(t *testing.T) {
 		end()
 		synctest.Wait()
 		if len(ended) != 1 || len(next) != 0 {
-			t.Fatalf("%d calls of a turn that has ended wait no longer, want 1; %d of another one, want 0", len(ended), len(next))
+			t.Fatalf("%d calls of an ended turn stopped waiting, want 1; %d of another turn, want 0", len(ended), len(next))
 		}
 		many.Saved()
 		synctest.Wait()
 		if len(next) != 1 {
-			t.Fatal("a call waits, and all outcomes are saved")
+			t.Fatal("a call waits although all outcomes are saved")
 		}
 		none := (*admission.Outcome)(nil)
 		none.Returned()

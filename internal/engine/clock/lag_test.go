@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A claim whose answer was long on its way does not set the clock back; only when no quicker
-// one was heard for long it counts.
+// A slow answer to a claim does not set the clock back. It counts only if no quicker answer has arrived for a
+// long time.
 func TestClockKeepsQuickAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestClockKeepsQuickAnswer(t *testing.T) {
 		time.Sleep(clockFor + time.Second)
 		c.Hear(store().Add(-time.Second))
 		if off() != time.Second {
-			t.Errorf("after %s the last answer does not count: off by %s", clockFor, off())
+			t.Errorf("after %s the last answer is ignored: off by %s", clockFor, off())
 		}
 		c.Hear(store())
 		if off() != 0 {

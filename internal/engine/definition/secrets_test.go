@@ -49,8 +49,8 @@ func TestSecretsKey(t *testing.T) {
 	}
 }
 
-// A reference reaches what is declared a secret of the tenant, for the hosts that it is bound
-// to, and nothing else of the worker's environment and disk.
+// A reference resolves a secret declared for the tenant, for the hosts it is bound to, and nothing else in the
+// worker's environment or on its disk.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	for name, value := range map[string]string{"FILE": "of-file\n", "acme/OWN": "of-acme", "other/OTHERS": "of-other", "BOUND": "of-bound"} {
@@ -71,7 +71,7 @@ func TestSecrets(t *testing.T) {
 	for _, test := range []struct {
 		tenant, name, host string
 		policy             policy.Policy
-		want               string // the value, or a part of the error behind a !
+		want               string // the value, or a part of the error after a !
 	}{
 		{"default", "DECLARED", "a.example:443", policy.Policy{}, "of-variable"},
 		{"default", "FILE", "", policy.Policy{}, "of-file"},

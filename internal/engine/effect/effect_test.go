@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// I3: the store has the response before a pre_tool hook receives its calls.
+// The store has the response before a pre_tool hook receives its calls (I3).
 func TestHookIsCalledAfterTheRecord(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -44,7 +44,7 @@ func TestHookIsCalledAfterTheRecord(t *testing.T) {
 	}
 }
 
-// I3: a post_sampling hook is called when the store has the response, and not by the model call itself.
+// A post_sampling hook is called after the store has the response, and not by the model call itself (I3).
 func TestWatchingHookIsCalledAfterTheRecord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestWatchingHookIsCalledAfterTheRecord(t *testing.T) {
 	})
 }
 
-// I7: the write that precedes an effect reports an abort that is in the store. No tool and no hook starts
-// then; the context of the turn ends with the abort as its cause.
+// The write before an effect reports an abort in the store. No tool and no hook starts then; the turn's context
+// ends with the abort as its cause (I7).
 func TestNothingStartsAfterAPendingAbort(t *testing.T) {
 	t.Parallel()
 	for name, hooks := range map[string]*agent.Hooks{"tool": nil, "hook": {PreTool: named("guard")}} {
@@ -100,20 +100,20 @@ func TestNothingStartsAfterAPendingAbort(t *testing.T) {
 				}
 				abort, ok := errors.AsType[*upkeep.AbortError](context.Cause(s.ctx))
 				if !ok || abort.Abort.Reason != "enough" {
-					t.Errorf("the context of the turn ended with %v", context.Cause(s.ctx))
+					t.Errorf("the turn's context ended with %v", context.Cause(s.ctx))
 				}
 			})
 		}
 	}
 }
 
-// I4: the store has the start mark of a call before the call starts, and the results of earlier batches.
+// Before a call starts, the store has its start mark and the results of earlier batches (I4).
 func TestMarksPrecedeCalls(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.tools["pay"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 		if !slices.Contains(s.record().Started, c.ID) || !s.responded(c.ID) {
-			t.Errorf("call %s starts, and the store has the marks %q", c.ID, s.record().Started)
+			t.Errorf("call %s starts while the store has the marks %q", c.ID, s.record().Started)
 		}
 		if c.ID == "c2" && !s.has("c1") {
 			t.Error("the second batch starts before the store has the result of the first")
@@ -127,7 +127,7 @@ func TestMarksPrecedeCalls(t *testing.T) {
 	}
 }
 
-// I3: a result is durable while another call of its batch still runs.
+// A result is durable while another call of its batch still runs (I3).
 func TestResultIsRecordedWhileOthersRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestLastResultIsHeld(t *testing.T) {
 	}
 }
 
-// I8: a turn whose lease is over starts no further batch, and keeps the results of its calls.
+// A turn whose lease has ended starts no further batch, and keeps the results of its calls (I8).
 func TestFencedTurnStartsNoFurtherBatch(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -198,7 +198,7 @@ func TestFencedTurnStartsNoFurtherBatch(t *testing.T) {
 	}
 }
 
-// paused opens a turn whose call an earlier attempt has started, without a result.
+// paused opens a turn in which an earlier attempt has started a call without a result.
 func paused(t *testing.T, probe tool.Tool) *stage {
 	t.Helper()
 	s := newStage(t)
@@ -260,16 +260,15 @@ func TestCallAfterSuspension(t *testing.T) {
 	}
 }
 
-// probe asks the probes of a turn about a call that an earlier attempt has started.
+// probe calls the probes of a turn about a call that an earlier attempt has started.
 func (s *stage) probe() (loop.TurnBegan, error) {
 	began := loop.TurnBegan{At: state.At(time.Now()), Worker: "w2", Attempt: s.claim.Attempt, Started: []string{"c1"}}
 	err := s.Probe(s.ctx, &s.turn, s.agent, &began)
 	return began, err
 }
 
-// A14: a call that was done gets its result, which is durable before the loop reads it. A call that was
-// not done starts again only if it cannot be done any more, and under another key if the first was
-// refused.
+// A call that was done gets its result, which is durable before the loop reads it. A call that was not done
+// restarts only if it can no longer happen, under another key if the first was refused (A14).
 func TestProbeOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -289,7 +288,7 @@ func TestProbeOutcomes(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := paused(t, tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tt.answer, nil }))
-				time.Sleep(tt.wait) // the bubble's
+				time.Sleep(tt.wait) // the bubble's clock
 				began, err := s.probe()
 				if tt.delay > 0 {
 					if p, ok := errors.AsType[*effect.PostponedError](err); !ok || p.Delay != tt.delay || !errors.Is(err, effect.ErrRelease) {
@@ -312,7 +311,7 @@ func TestProbeOutcomes(t *testing.T) {
 	}
 }
 
-// hanging is a model that has sent a part of its answer and hangs.
+// hanging is a model that sends part of its response and hangs.
 type hanging struct{}
 
 func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
@@ -320,7 +319,7 @@ func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta
 	return model.Response{Usage: state.Usage{InputTokens: 70, OutputTokens: 7}}, &model.Error{Class: model.Cancelled, Partial: "so far", Err: ctx.Err()}
 }
 
-// A model call that is cut short reports what it has cost and what had arrived, without a cause.
+// A model call that is cut short reports its cost and its partial response, without a cause.
 func TestCutModelCallReportsItsCost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -345,8 +344,8 @@ func TestCutModelCallReportsItsCost(t *testing.T) {
 	})
 }
 
-// I6: a turn waits for a short time for its quota itself. A longer wait is an event: the turn ends, with a
-// reservation.
+// A turn waits for its quota itself if the wait is short. A longer wait is an event: the turn ends, with a
+// reservation (I6).
 func TestQuotaWait(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -14,8 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Failure hooks hear of a failed call that has ended the run. A run that only waits for its next try has
-// not failed.
+// Failure hooks run for a failed call that has ended the run. A run that waits for its next try has not failed.
 func TestFailureHooksAreForRunsThatEnd(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -50,8 +49,8 @@ func TestFailureHooksAreForRunsThatEnd(t *testing.T) {
 	}
 }
 
-// A reservation is valid for the limit that gave it: a run whose model or API key has changed since does
-// not wait for the time of another limit.
+// A reservation is valid only for its own limit: a run whose model or API key has changed does not wait for
+// another limit's time.
 func TestReservationOfAnotherLimit(t *testing.T) {
 	t.Parallel()
 	limits := model.RateLimits{{Provider: "scripted", Quota: state.Quota{Requests: 60}}}

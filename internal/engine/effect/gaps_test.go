@@ -12,7 +12,7 @@ func TestGaps(t *testing.T) {
 	t.Parallel()
 	var g gaps
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	// call is a model call of a run whose earlier one was so long ago; 0 is none.
+	// call is a model call of a run with an earlier call that long ago; 0 means none.
 	call := func(agent string, ago time.Duration) bool {
 		s := &state.State{Tenant: "t", Agent: agent}
 		if ago > 0 {
@@ -28,9 +28,9 @@ func TestGaps(t *testing.T) {
 		{"a", 0, false},
 		{"a", time.Second, false},
 		{"a", 10 * time.Minute, true}, // this run waits
-		{"a", 0, true},                // runs of this agent do, as it seems
-		{"b", 0, false},               // those of another need not
-		{"b", 2 * time.Hour, false},   // an hour would not have helped
+		{"a", 0, true},                // runs of this agent seem to wait
+		{"b", 0, false},               // runs of another agent need not
+		{"b", 2 * time.Hour, false},   // an entry of an hour would not have helped
 		{"b", 5*time.Minute - time.Millisecond, false},
 	} {
 		if got := call(step.agent, step.ago); got != step.want {
@@ -41,7 +41,7 @@ func TestGaps(t *testing.T) {
 		call("a", time.Second)
 	}
 	if call("a", 0) {
-		t.Error("a wait counts after sixteen calls without one")
+		t.Error("a wait still counts after sixteen calls without one")
 	}
 	for i := range 3 * gapAgents {
 		call(fmt.Sprint(i), time.Second)

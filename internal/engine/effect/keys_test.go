@@ -18,8 +18,8 @@ type elsewhere struct{ answering }
 
 func (elsewhere) Spec() model.Spec { return model.Spec{Host: "p.example:443"} }
 
-// A model without a key gets the worker's, but only for its provider's own address: a definition that
-// names another address must name its key.
+// A model without a key gets the worker's key, but only for its provider's own address: a definition with
+// another address must name its key.
 func TestDefaultKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,15 +11,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// answering is a provider with one answer.
+// answering is a provider with one fixed answer.
 type answering []state.Part
 
 func (a answering) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
 	return model.Response{Parts: a}, nil
 }
 
-// A key that a server spreads over parts, which a reader sees as one text, stays
-// redacted, and parts without it stay as they are.
+// A key that a server spreads over parts, which a reader sees as one text, is redacted. Parts without it are
+// unchanged.
 func TestSpreadSecret(t *testing.T) {
 	t.Parallel()
 	text := func(s string) state.Part { return state.Part{Type: state.PartText, Text: s} }
@@ -29,7 +29,7 @@ func TestSpreadSecret(t *testing.T) {
 		"whole":    {[]state.Part{text("a s3cret-key"), text("b")}, []state.Part{text("a [redacted]"), text("b")}},
 		"spread":   {[]state.Part{text("a s3cr"), text("et-"), call, text("key b")}, []state.Part{text("a [redacted] b"), call}},
 		"thoughts": {[]state.Part{thought("s3cret"), text("x"), thought("-key")}, []state.Part{thought("[redacted]"), text("x")}},
-		// What only its provider can read may hold the key as well.
+		// Data that only its provider can read may contain the key as well.
 		"sealed": {
 			[]state.Part{{Type: state.PartThinking, Text: "s3cret", Opaque: []byte(`"sealed"`), OpaqueBy: "p"}, thought("-key")},
 			[]state.Part{thought("[redacted]")},

@@ -40,8 +40,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const lease = 10 * time.Second
 
-// stage is a claimed turn on a store and a bus in memory. The test plays the part of the turn: it passes
-// the effects of the loop to the performer, and its events to the loop.
+// stage is a claimed turn on a store and a bus in memory. The test acts as the turn: it passes the loop's
+// effects to the performer, and the performer's events to the loop.
 type stage struct {
 	t     *testing.T
 	store *memstore.Store
@@ -66,14 +66,13 @@ func newStage(t *testing.T) *stage {
 	return &stage{t: t, store: memstore.New(memstore.Config{}), tools: map[string]tool.Tool{}, hooks: map[string]hook.Hook{}, model: scripted.New()}
 }
 
-// delivery is the message of the turn, which no test answers.
+// delivery is the turn's message, which no test answers.
 type delivery struct{ run state.RunID }
 
 func (d delivery) Turn() bus.Turn    { return bus.Turn{Run: d.run, Version: 1} }
 func (d delivery) InProgress() error { return nil }
 
-// open stores a run of an agent and claims its first turn. The agent is scripted and has these
-// responses.
+// open stores a run of a scripted agent with these responses, and claims its first turn.
 func (s *stage) open(def agent.Definition, responses ...model.Scripted) {
 	s.t.Helper()
 	def.Name, def.Model.Provider, def.Model.Responses = "a", "scripted", responses
@@ -136,7 +135,7 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// perform makes the performer.
+// perform creates the performer.
 func (s *stage) perform() {
 	s.t.Helper()
 	log, calls, b := slog.New(slog.DiscardHandler), &timelimit.Calls{}, membus.New()
@@ -171,25 +170,25 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// LogGrown passes what the journal reports to the performer, as a turn does.
+// LogGrown passes the journal's reports to the performer, as a turn does.
 func (s *stage) LogGrown(ctx context.Context, _, length int64) {
 	s.Recorded(ctx, &s.turn, s.s.Log[:length])
 }
 
-// begin lets the loop begin the turn.
+// begin starts the turn in the loop.
 func (s *stage) begin() loop.Effect {
 	s.t.Helper()
 	return s.step(loop.TurnBegan{At: state.At(time.Now()), Worker: "w1", Attempt: s.claim.Attempt})
 }
 
-// step lets the loop decide.
+// step passes an event to the loop and returns the next effect.
 func (s *stage) step(ev loop.Event) loop.Effect {
 	d := s.loop.Step(s.s, ev)
 	s.s = d.Next
 	return d.Effect
 }
 
-// do carries out an effect.
+// do executes an effect.
 func (s *stage) do(e loop.Effect) loop.Event {
 	s.t.Helper()
 	ev, err := s.Do(s.ctx, &s.turn, e)
@@ -199,13 +198,13 @@ func (s *stage) do(e loop.Effect) loop.Event {
 	return ev
 }
 
-// respond carries out the model call that begins the turn, and returns the effect that follows.
+// respond executes the model call that starts the turn, and returns the effect that follows.
 func (s *stage) respond() loop.Effect {
 	s.t.Helper()
 	return s.step(s.do(s.begin()))
 }
 
-// record returns the run as the store has it.
+// record returns the run as stored.
 func (s *stage) record() (r record.Record) {
 	s.t.Helper()
 	if err := s.store.Snapshot().Record(s.s.ID, &r); err != nil {
@@ -214,7 +213,7 @@ func (s *stage) record() (r record.Record) {
 	return r
 }
 
-// responded reports whether the log in the store has a response that asks for a call.
+// responded reports whether the stored log has a response with a call.
 func (s *stage) responded(call string) bool {
 	s.t.Helper()
 	log, err := s.store.Snapshot().Log(s.s.ID)

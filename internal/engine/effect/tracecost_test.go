@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// make makes the spans of a model call and a tool call.
+// make creates the spans of a model call and a tool call.
 func (sp spans) make(ctx context.Context, t *Turn, ev loop.Event, result outcome) {
 	in, call := sp.model(ctx, t, agent.Model{Provider: "openai", Name: "gpt"}, &loop.CallModel{Purpose: loop.ForTurn})
 	traceFailure(in, &model.Error{}, 1)
@@ -26,11 +26,11 @@ func traced() (*Turn, loop.Event, outcome) {
 	return &Turn{Run: &s}, loop.ModelResponded{}, outcome{result: &loop.ToolResult{}}
 }
 
-// A worker without a tracer pays nothing for spans.
+// Without a tracer, spans cost a worker nothing.
 func TestNoTracerCostsNothing(t *testing.T) {
 	of, ev, result := traced()
 	if n := testing.AllocsPerRun(100, func() { spans{}.make(t.Context(), of, ev, result) }); n != 0 {
-		t.Errorf("effects without spans allocate %v times for them", n)
+		t.Errorf("effects without spans make %v allocations for them", n)
 	}
 }
 

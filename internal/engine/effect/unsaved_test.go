@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// unwritten is a journal whose writes have not returned yet, except that of the start marks.
+// unwritten is a journal whose writes do not return yet, except that of the start marks.
 type unwritten struct{ effect.Journal }
 
 func (unwritten) Starts(context.Context, []state.Entry, state.Record) error { return nil }
@@ -33,8 +33,8 @@ func (c counting) Generate(ctx context.Context, r model.Request, onDelta func(mo
 	return c.Provider.Generate(ctx, r, onDelta)
 }
 
-// A worker that dies has few responses and few results that the store does not have, however many turns
-// are in flight: those calls would be made again.
+// At a worker's death, few responses and results are missing in the store, however many turns are in flight:
+// those calls would be repeated.
 func TestFewOutcomesAreUnsaved(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int64{"responses": 128, "results": 64} {

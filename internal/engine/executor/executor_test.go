@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// More steps than goroutines are there for them all come to their end.
+// A pool completes more steps than it has goroutines.
 func TestPoolRunAll(t *testing.T) {
 	t.Parallel()
 	s := NewPool(func() bool { return false })
@@ -25,14 +25,14 @@ func TestPoolRunAll(t *testing.T) {
 	}
 	group.Wait()
 	if ran != 4*size {
-		t.Errorf("%d of %d steps were run", ran, 4*size)
+		t.Errorf("%d of %d steps ran", ran, 4*size)
 	}
 	if n := len(s.made); n > size {
 		t.Errorf("%d goroutines, want at most %d", n, size)
 	}
 }
 
-// A panic belongs to the turn whose step it was: the others go on.
+// A panic belongs to the turn whose step it was: the other turns continue.
 func TestPoolPanic(t *testing.T) {
 	t.Parallel()
 	s := NewPool(func() bool { return false })
@@ -49,6 +49,6 @@ func TestPoolPanic(t *testing.T) {
 	ran := false
 	s.Run(func() { ran = true })
 	if !ran {
-		t.Error("no step is run after one that panicked")
+		t.Error("no step runs after one that panicked")
 	}
 }

@@ -17,7 +17,7 @@ func admitted(p *series.Limiter, tenant string, names int) (n int) {
 	return n
 }
 
-// A tenant with 1,000 names gets a part of the values, and leaves the rest to others.
+// A tenant with 1,000 names gets a share of the values and leaves the rest to others.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	p := series.New(32)

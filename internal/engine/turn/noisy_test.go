@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// I3: a result is durable before the turn of a noisy tenant waits until it may work.
+// A result is durable before the turn of a noisy tenant waits for its place (I3).
 func TestResultIsRecordedBeforeANoisyTurnWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestResultIsRecordedBeforeANoisyTurnWaits(t *testing.T) {
 		defer load.Leave()
 		var works *admission.Turn
 		s.tools["pay"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
-			works = tenants.Enter(state.DefaultTenant, true) // it works while the tool does
+			works = tenants.Enter(state.DefaultTenant, true) // works while the tool does
 			return tool.Result{Content: "PAID"}, nil
 		})
 		s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"))

@@ -40,8 +40,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stage is a taker of turns on a store and a bus in memory. Steps are the writes of turns to the store
-// and the messages to the bus, in order.
+// stage is a turn taker on a store and a bus in memory. Steps are the turns' writes to the store and messages
+// to the bus, in order.
 type stage struct {
 	t     *testing.T
 	store *memstore.Store
@@ -54,10 +54,10 @@ type stage struct {
 	limit model.RateLimits
 	id    state.RunID
 	steps []string
-	fail  map[string]error // of the next step with a name; it takes effect in spite of that
+	fail  map[string]error // error of the next step with a name; the step still takes effect
 
 	webhook *state.Webhook // of the run
-	eager   int64          // the version of the latest eager claim, which the store answers from memory
+	eager   int64          // the version of the latest eager claim, which the store serves from memory
 }
 
 func newStage(t *testing.T) *stage {
@@ -198,7 +198,7 @@ func (s *stage) next(ctx context.Context, worker string) {
 	s.nextOf(ctx, s.taker(worker))
 }
 
-// nextOf has a taker take the next turn from the queue.
+// nextOf makes a taker take the next turn from the queue.
 func (s *stage) nextOf(ctx context.Context, k *turn.Taker) {
 	s.t.Helper()
 	d, err := s.queue.Next(s.t.Context())
@@ -217,8 +217,8 @@ func (s *stage) taker(worker string) *turn.Taker {
 	return k
 }
 
-// takerOf returns the taker of a worker, and its leases. It may claim eagerly if its redelivery delay is
-// long enough.
+// takerOf returns the taker of a worker, and its leases. It may claim eagerly if its redelivery delay is long
+// enough.
 func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reader) (*turn.Taker, *upkeep.Leases) {
 	s.t.Helper()
 	log, calls := slog.New(slog.DiscardHandler), &timelimit.Calls{}
@@ -274,7 +274,7 @@ func (n names) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// record returns the run as the store has it.
+// record returns the run as stored.
 func (s *stage) record() (r record.Record) {
 	s.t.Helper()
 	if err := s.store.Snapshot().Record(s.id, &r); err != nil {
@@ -301,13 +301,13 @@ func named(name string) []agent.Hook {
 	return []agent.Hook{{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: name})}}
 }
 
-// key returns the key of the rate limit of the scripted model.
+// key returns the key of the scripted model's rate limit.
 func (s *stage) key() string {
 	key, _, _ := s.limit.For("scripted", "", "", "")
 	return key
 }
 
-// called reports whether the start of a call is in the store, and no call of a tool runs any more.
+// called reports whether the store has the start of a call, and no tool call is running.
 func (s *stage) called() bool {
 	s.t.Helper()
 	return len(s.record().Started) > 0

@@ -23,7 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// One turn makes these calls of the store and the bus, in this order, and no others.
+// One turn makes exactly these calls of the store and the bus, in this order.
 func TestOrderOfATurn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -52,7 +52,7 @@ func TestOrderOfATurn(t *testing.T) {
 	}
 }
 
-// I3: a result is durable before the turn waits for the notes of a hook.
+// A result is durable before the turn waits for a hook's notes (I3).
 func TestResultIsRecordedBeforeAHookWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func (a asksAgain) Step(s state.State, ev loop.Event) loop.Decision {
 	return a.Loop.Step(s, ev)
 }
 
-// I3: a result is durable before the turn waits for the quota of a model.
+// A result is durable before the turn waits for a model's quota (I3).
 func TestResultIsRecordedBeforeAQuotaWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestResultIsRecordedBeforeAQuotaWait(t *testing.T) {
 		s.loops["again"] = func(a *agent.Agent) loop.Loop { return asksAgain{loop.React(a), &atomic.Value{}} }
 		s.limit = model.RateLimits{{Provider: "scripted", Quota: state.Quota{Requests: 40}}}
 		s.submit(agent.Definition{Loop: agent.Loop{Type: "again"}, Tools: []agent.Tool{{Name: "pay"}}}, calls("pay", "c1"), model.Scripted{Text: "sum"})
-		for range 2 { // what the limit admits at once
+		for range 2 { // the number that the limit admits at once
 			if _, err := s.store.Take(t.Context(), s.key(), state.Take{Quota: s.limit[0].Quota}); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestResultIsRecordedBeforeAQuotaWait(t *testing.T) {
 		began, done := time.Now(), make(chan struct{})
 		go func() { defer close(done); s.next(t.Context(), "w1") }()
 		for !s.called() {
-			time.Sleep(10 * time.Millisecond) // the bubble's
+			time.Sleep(10 * time.Millisecond) // the bubble's clock
 			synctest.Wait()
 		}
 		if !s.has("c1") || s.record().Version != 1 {
@@ -125,7 +125,7 @@ func TestResultIsRecordedBeforeAQuotaWait(t *testing.T) {
 	})
 }
 
-// I3, I4: a write without an answer is repeated, and its call is made once.
+// A write without an answer is repeated, and its call is made once (I3, I4).
 func TestWritesAreRepeated(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"record", "commit"} {
@@ -155,7 +155,7 @@ func TestWritesAreRepeated(t *testing.T) {
 	}
 }
 
-// I8: a turn that was evicted answers nothing and commits nothing. Its result is kept for the next attempt.
+// An evicted turn neither acknowledges its message nor commits. Its result is kept for the next attempt (I8).
 func TestEvictedTurnHandsInItsResult(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,8 +175,8 @@ func TestEvictedTurnHandsInItsResult(t *testing.T) {
 	})
 }
 
-// A turn that the shutdown cuts short is released without an attempt, and its message comes back. What its
-// model call has cost is in the log.
+// A turn that a shutdown cuts short is released without an attempt, and its message is redelivered. The log has
+// the cost of its model call.
 func TestShutdownReleasesTheTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,8 +207,8 @@ func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta
 	return model.Response{Usage: state.Usage{InputTokens: 70}}, &model.Error{Class: model.Cancelled, Err: ctx.Err()}
 }
 
-// An event that was delivered is not announced again when the run ends, although the store has answered the
-// last claim from memory.
+// A delivered event is not announced again at the end of the run, although the store served the last claim from
+// memory.
 func TestEventsAreAnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -220,7 +220,7 @@ func TestEventsAreAnnouncedOnce(t *testing.T) {
 	s.submit(agent.Definition{Tools: []agent.Tool{{Name: "pay"}, {Name: "ask", Kind: toolspec.Human}}}, ask, calls("pay", "c2"), model.Scripted{Text: "end"})
 	s.nextOf(t.Context(), k)
 	waits := webhook.Timer(s.record().Header, s.record().LogLen)
-	if err := s.store.PutTimer(t.Context(), waits, time.Time{}); err != nil { // it is delivered
+	if err := s.store.PutTimer(t.Context(), waits, time.Time{}); err != nil { // it has been delivered
 		t.Fatal(err)
 	}
 	answer := "yes"

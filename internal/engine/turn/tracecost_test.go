@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// spans makes the span of a turn.
+// spans creates the span of a turn.
 func spans(ctx context.Context, t *turn) {
 	ctx, of := t.taker.startSpan(ctx, t, bus.Turn{TraceParent: t.s.TraceSpan})
 	_ = span.Carried(ctx, t.s.TraceSpan)
@@ -24,11 +24,11 @@ func traced(cfg Config) *turn {
 	return &turn{taker: &Taker{cfg: cfg}, s: s}
 }
 
-// A worker without a tracer pays nothing for spans.
+// Without a tracer, spans cost a worker nothing.
 func TestNoTracerCostsNothing(t *testing.T) {
 	of := traced(Config{})
 	if n := testing.AllocsPerRun(100, func() { spans(t.Context(), of) }); n != 0 {
-		t.Errorf("a turn without spans allocates %v times for them", n)
+		t.Errorf("a turn without spans makes %v allocations for them", n)
 	}
 }
 

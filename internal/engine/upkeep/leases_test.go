@@ -58,7 +58,7 @@ type message struct{}
 func (message) Turn() bus.Turn    { return bus.Turn{Run: "r1", Version: 3, Tenant: "acme"} }
 func (message) InProgress() error { return nil }
 
-// held adds the lease of a turn at version 3 of the run r1, and returns the context of the turn.
+// held adds the lease of a turn at version 3 of the run r1, and returns the turn's context.
 func held(t *testing.T, leases *upkeep.Leases) (*upkeep.Lease, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -67,8 +67,8 @@ func held(t *testing.T, leases *upkeep.Leases) (*upkeep.Lease, context.Context) 
 	return l, ctx
 }
 
-// A turn under an eager claim is renewed early if it has not written anything yet. Once it has, no other
-// worker can take it over, so it is renewed only well before the lease ends.
+// A turn under an eager claim is renewed early if it has written nothing yet. After a write, no other worker
+// can take it over, so it is renewed only well before the lease ends.
 func TestEagerLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	for wrote, want := range map[bool]int{false: 1, true: 0} {
@@ -102,8 +102,8 @@ func TestEagerLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A worker remembers the eager claims of all runs that queue for its slots, however many, for two
-// fifths of their leases.
+// A worker remembers the eager claims of all runs that queue for its slots, however many, for two fifths of
+// their leases.
 func TestEagerClaimsAreRemembered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestEagerClaimsAreRemembered(t *testing.T) {
 	})
 }
 
-// An abort that arrives between the claim and Add ends the turn, and no later turn.
+// An abort between the claim and Add ends the turn, and no later turn.
 func TestAbortWhileClaiming(t *testing.T) {
 	t.Parallel()
 	leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
@@ -155,11 +155,11 @@ func TestAbortWhileClaiming(t *testing.T) {
 	}
 	leases.HearAbort(bus.Abort{Run: "r1", Tenant: "other"})
 	if ctx.Err() != nil {
-		t.Error("another tenant's abort has ended the turn")
+		t.Error("another tenant's abort ended the turn")
 	}
 }
 
-// A lease is renewed until the store says that it is over. While the store does not answer, the turn
+// A lease is renewed until the store reports that it has ended. While the store does not answer, the turn
 // continues for four fifths of the term.
 func TestRenewals(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestRenewals(t *testing.T) {
 		store.answer(errors.New("no answer"))
 		time.Sleep(periods.Lease / 3)
 		if ctx.Err() != nil {
-			t.Errorf("the turn ended with %v while its lease was in force", context.Cause(ctx))
+			t.Errorf("the turn ended with %v although its lease was in force", context.Cause(ctx))
 		}
 		time.Sleep(periods.Lease * 4 / 5)
 		if !errors.Is(context.Cause(ctx), state.ErrFenced) {
@@ -191,7 +191,7 @@ func TestRenewals(t *testing.T) {
 		l.Calls.Add(1)
 		time.Sleep(periods.Lease/3 + time.Second)
 		if ctx.Err() != nil {
-			t.Error("the turn ended at once, while a call that must not be made twice was in flight")
+			t.Error("the turn ended at once although a non-repeatable call was in flight")
 		}
 		time.Sleep(periods.LateResults)
 		if !errors.Is(context.Cause(ctx), state.ErrFenced) {
@@ -201,14 +201,14 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
-// A worker uses an eager claim once and while it is recent, and releases what is left when it stops.
+// A worker uses an eager claim once, while it is recent, and releases the rest when it stops.
 func TestEagerClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &renewer{}
 		leases := upkeep.NewLeases(store, periods, true, slog.New(slog.DiscardHandler))
 		if leases.ClaimsEagerly() {
-			t.Error("the worker claims eagerly before it knows the others")
+			t.Error("the worker claims eagerly before it has seen the others")
 		}
 		leases.AllowEager(true)
 		if !leases.ClaimsEagerly() {
@@ -220,7 +220,7 @@ func TestEagerClaims(t *testing.T) {
 			t.Error("an eager claim was used for another turn")
 		}
 		if got, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); !ok || got.Lease != next {
-			t.Errorf("the message of the turn found %+v, %v", got, ok)
+			t.Errorf("the message of the turn got %+v, %v", got, ok)
 		}
 		if _, ok := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); ok {
 			t.Error("an eager claim was used twice")
@@ -245,7 +245,7 @@ func TestEagerClaims(t *testing.T) {
 		leases.StopEager()
 		leases.AllowEager(true)
 		if leases.ClaimsEagerly() {
-			t.Error("a worker that stops claims eagerly")
+			t.Error("a stopping worker claims eagerly")
 		}
 	})
 }

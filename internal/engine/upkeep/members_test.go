@@ -22,11 +22,11 @@ import (
 type deployment struct {
 	mu        sync.Mutex
 	hear      func(bus.Heartbeat)
-	alive     map[string]bool // as the store has it
+	alive     map[string]bool // according to the store
 	owners    []string
 	evicted   []string
 	due       []state.Due
-	refuses   bool // the bus takes no turns
+	refuses   bool // the bus rejects turns
 	published []state.RunID
 }
 
@@ -86,8 +86,8 @@ func (d *deployment) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(d, d, dispatch.New(d, nil), d, periods, count, slog.New(slog.DiscardHandler))
 }
 
-// A worker is evicted if it is silent and has not reached the store either. A worker that leaves, or
-// that the store has heard, is not; one that held a lease before anybody listened is.
+// A worker is evicted if both the bus and the store miss its heartbeats. A worker that leaves, or whose
+// heartbeats reach the store, is not evicted. One that held a lease before any other worker listened is.
 func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,13 +119,13 @@ func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 			t.Errorf("published turns of %q, want %q", d.published, want)
 		}
 		if !leases.ClaimsEagerly() {
-			t.Error("the worker knows all others, and does not claim eagerly")
+			t.Error("the worker has seen all others, and does not claim eagerly")
 		}
 	})
 }
 
-// While the bus takes no turns, a sweep takes one due run and not all. The turns that the bus has
-// refused are published as soon as it takes turns.
+// While the bus rejects turns, a sweep takes one due run instead of all. The rejected turns are published as
+// soon as the bus accepts them.
 func TestRefusedTurnsAreRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestRefusedTurnsAreRepeated(t *testing.T) {
 		time.Sleep(periods.Sweep)
 		d.mu.Lock()
 		if left := len(d.due); left != 1 {
-			t.Errorf("a sweep left %d runs of two while the bus refused turns, want 1", left)
+			t.Errorf("a sweep left %d of two runs while the bus rejected turns, want 1", left)
 		}
 		d.refuses = false
 		d.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A worker dies when it has committed the end of a run, and a message continues the run before anybody has
-// finalized it: the webhook gets both ends.
+// A worker dies after it has committed the end of a run, and a message continues the run before it is
+// finalized: the webhook gets both ends.
 func TestEveryEndIsAnnounced(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Config{})
@@ -32,7 +32,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 	if _, err := store.Create(t.Context(), state.NewRun{State: run}); err != nil {
 		t.Fatal(err)
 	}
-	// turn moves the run, and returns the number of its entries.
+	// turn changes the run, and returns the number of its entries.
 	turn := func(why state.Reason, change func(*state.State)) int64 {
 		was, err := store.Load(t.Context(), run.ID)
 		if err != nil {
@@ -67,7 +67,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 			t.Errorf("the end at entry %d is not announced: %v", seq, err)
 		}
 	}
-	// A later end announces itself alone.
+	// A later end announces only itself.
 	if err := store.PutTimer(t.Context(), webhook.Timer(run, first), time.Time{}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A receiver that fails half of the requests, some of them in a row, is not taken for a dead one: its events
-// arrive within some of their own pauses.
+// A receiver that fails half of its requests, some of them in a row, does not count as dead: its events arrive
+// within a few of their own pauses.
 func TestFlakyReceiver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestFlakyReceiver(t *testing.T) {
 	})
 }
 
-// A broken endpoint is tried again soon, and ever more rarely while that fails; the first success ends it.
+// A failing endpoint is retried soon, then at growing intervals; the first success resets them.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestBreaker(t *testing.T) {
 		f.work(10*time.Minute, sender)
 		mu.Lock()
 		if n := len(tried); n > 50 {
-			t.Errorf("%d attempts in ten minutes, want some at first and two a minute", n)
+			t.Errorf("%d attempts in ten minutes, want a few at first and then two a minute", n)
 		}
 		if soon := tried[10].Sub(tried[0]); soon > 5*time.Second {
 			t.Errorf("attempt 11 came after %s", soon)
@@ -83,7 +83,7 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// Thousands of events of a receiver that does not answer take no time of those of another receiver.
+// Thousands of events for an unresponsive receiver do not delay those for another.
 func TestBacklogOfDeadReceiver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestBacklogOfDeadReceiver(t *testing.T) {
 			for i := range each {
 				f.end(f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFRRRR%02d%02d", round, i), "https://live.example/").ID, "done")
 			}
-			time.Sleep(1500 * time.Millisecond) // of the bubble
+			time.Sleep(1500 * time.Millisecond) // the bubble's clock
 			live := 0
 			for _, d := range f.receiver.delivered() {
 				if strings.Contains(d.url, "live") {

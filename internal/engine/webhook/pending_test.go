@@ -37,7 +37,7 @@ func (f *fixture) pending() (events []api.PendingEvent) {
 	return events
 }
 
-// A postponed event says why it waits, and keeps the number and the latest error of its attempts.
+// A postponed event has the reason, the number of attempts and the latest error.
 func TestPendingReasons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestPendingReasons(t *testing.T) {
 			}
 		}
 		if failing == 0 {
-			t.Errorf("after two minutes no event waits because its receiver fails: %+v", f.pending())
+			t.Errorf("after two minutes no event waits for a failing receiver: %+v", f.pending())
 		}
 	})
 }
@@ -110,7 +110,8 @@ func TestPendingEarlierEvent(t *testing.T) {
 	})
 }
 
-// A worker that dies within an attempt leaves what the earlier ones have given, and the next worker counts on.
+// A worker that dies within an attempt leaves the results of earlier attempts, and the next worker counts on
+// from them.
 func TestPendingAfterKill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestPendingAfterKill(t *testing.T) {
 		f.end(f.run(first, "https://one.example/").ID, "done")
 		f.work(30*time.Second, f.sender())
 		was := f.pending()[0]
-		time.Sleep(time.Until(was.NextAttemptAt.Time)) // of the bubble
+		time.Sleep(time.Until(was.NextAttemptAt.Time)) // the bubble's clock
 		if claims, err := f.store.ClaimTimers(t.Context(), webhook.Kind, 9, 30*time.Second); err != nil || len(claims) != 1 {
 			t.Fatal(claims, err)
 		}
@@ -134,7 +135,8 @@ func TestPendingAfterKill(t *testing.T) {
 	})
 }
 
-// The last error of an event has no address of the worker's network and nothing that the receiver has sent.
+// The last error of an event contains no address of the worker's network and nothing from the receiver's
+// response.
 func TestLastError(t *testing.T) {
 	t.Parallel()
 	inside := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}
@@ -162,7 +164,7 @@ func TestLastError(t *testing.T) {
 	}
 }
 
-// Errors of the tenant's own rights and secrets are shown as they are.
+// Errors about the tenant's own rights and secrets are shown unchanged.
 func TestLastErrorOfTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

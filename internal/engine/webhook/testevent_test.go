@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// startTest stores a test event of the tenant acme that began at a time, as a gateway does.
+// startTest stores a test event of the tenant acme with a start time, as a gateway does.
 func (f *fixture) startTest(began time.Time) (id string) {
 	f.Helper()
 	id = webhook.NewTestID(began)
@@ -44,8 +44,8 @@ func (f *fixture) testOf(id string) api.WebhookTest {
 	return t.View(id, time.Now())
 }
 
-// A test whose worker dies is sent by another one, with the same id. One that no worker has taken for too long
-// is sent no more.
+// If the worker of a test dies, another sends it with the same id. A test that no worker takes for too long is
+// dropped.
 func TestTestEventAfterKill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestTestEventAfterKill(t *testing.T) {
 	})
 }
 
-// The log says that a failed test is not repeated, and still has the failure of an event of the tenant within
+// The log says that a failed test is not retried. It still has the failure of one of the tenant's events within
 // the same minute.
 func TestFailedTestIsLogged(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestFailedTestIsLogged(t *testing.T) {
 			t.Errorf("the log lacks the failed test %s:\n%s", id, log)
 		}
 		if strings.Contains(log, "retry") || strings.Contains(log, "WARN") {
-			t.Errorf("the log says more of a failed test than that it failed:\n%s", log)
+			t.Errorf("the log has more about a failed test than its failure:\n%s", log)
 		}
 		f.end(f.run(first, "https://down.example/").ID, "done")
 		f.work(5*time.Second, sender)
@@ -106,7 +106,7 @@ func TestFailedTestIsLogged(t *testing.T) {
 	})
 }
 
-// A test that is deleted within its attempt stays deleted.
+// A test that is deleted during its attempt stays deleted.
 func TestTestEventOfDeletedTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,11 +32,11 @@ import (
 
 const secretKey = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// receiver stands for all addresses. It has what was delivered to them.
+// receiver is an HTTP transport for all addresses. It records the deliveries.
 type receiver struct {
 	mu     sync.Mutex
 	got    []delivery
-	answer func(n int, r *http.Request) int // the status of the n-th request, 0 for none, -1 for no connection; nil: 200
+	answer func(n int, r *http.Request) int // the status of the n-th request, 0 for no answer, -1 for no connection; nil: 200
 	err    error                            // of requests without a connection; nil: no route
 	tries  int
 }
@@ -129,7 +129,7 @@ type fixture struct {
 	store    *memstore.Store
 	receiver *receiver
 	letters  *letters
-	log      bytes.Buffer // of all senders; it is read when they have ended
+	log      bytes.Buffer // of all senders; read it when they have ended
 	logger   *slog.Logger // writes it
 }
 
@@ -140,7 +140,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// sender returns the sender of one more worker.
+// sender returns the sender of another worker.
 func (f *fixture) sender() *webhook.Sender {
 	f.Helper()
 	s, err := webhook.NewSender(f.store, f.letters, webhook.Config{
@@ -152,7 +152,7 @@ func (f *fixture) sender() *webhook.Sender {
 	return s
 }
 
-// run stores a run of the tenant acme with a webhook at an address.
+// run stores a run of the tenant acme with a webhook.
 func (f *fixture) run(id, address string, events ...state.EntryType) state.State {
 	f.Helper()
 	return f.runOf("acme", id, address, events...)
@@ -174,7 +174,7 @@ func (f *fixture) runOf(tenant, id, address string, events ...state.EntryType) s
 	return s
 }
 
-// move has a run move for a reason, and puts the timer as the finalizer does.
+// move changes the state of a run and sets the timer as the finalizer does.
 func (f *fixture) move(id state.RunID, why state.Reason, e state.Entry) {
 	f.Helper()
 	was, err := f.store.Load(f.Context(), id)
@@ -205,7 +205,7 @@ func (f *fixture) end(id state.RunID, output string) {
 	f.move(id, state.EndCompleted, state.Entry{Output: &output})
 }
 
-// work runs senders for a time.
+// work runs senders for a duration.
 func (f *fixture) work(d time.Duration, senders ...*webhook.Sender) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
@@ -213,7 +213,7 @@ func (f *fixture) work(d time.Duration, senders ...*webhook.Sender) {
 	for _, s := range senders {
 		running.Go(func() { s.Run(ctx) })
 	}
-	time.Sleep(d) // of the bubble
+	time.Sleep(d) // the bubble's clock
 	synctest.Wait()
 	cancel()
 	running.Wait()
@@ -224,7 +224,7 @@ const (
 	second = "01ARZ3NDEKTSV4RRFFQ69G5FAB"
 )
 
-// An event is signed with both secrets, and is a CloudEvent.
+// An event is a CloudEvent, signed with both secrets.
 func TestDelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := ce.Validate(); err != nil || ce.ID() != d.header.Get("webhook-id") || ce.Subject() != string(s.ID) || !bytes.Equal(ce.Data(), d.body) {
-			t.Errorf("the SDK of CloudEvents reads %s, %v", ce, err)
+			t.Errorf("the CloudEvents SDK reads %s, %v", ce, err)
 		}
 		base64, err := standardwebhooks.NewWebhook(secretKey)
 		if err != nil {
@@ -273,7 +273,7 @@ func TestDelivery(t *testing.T) {
 	})
 }
 
-// An event is tried again until it is taken, with the same id and the same body.
+// An event is retried until it is accepted, with the same id and body.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -295,8 +295,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// After three days an event is a dead letter, and what a receiver with 410 does not want is one at once. The
-// run's later events are still delivered.
+// After three days an event becomes a dead letter; after a 410 it does so at once. The run's later events are
+// still delivered.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	for status, within := range map[int]time.Duration{http.StatusBadGateway: 75 * time.Hour, http.StatusGone: time.Minute} {
@@ -318,7 +318,7 @@ func TestDeadLetters(t *testing.T) {
 				if status == http.StatusBadGateway && (f.receiver.tries < 20 || f.receiver.tries > 100) {
 					t.Errorf("%d attempts in three days", f.receiver.tries)
 				}
-				// A replay delivers it, and then a later event comes with the next number.
+				// A replay delivers it, and a later event follows with the next number.
 				f.receiver.answer = nil
 				if err := webhook.Replay(t.Context(), f.store, "acme", s.ID, l.Events, time.Now()); err != nil {
 					t.Fatal(err)
@@ -340,7 +340,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// The events of a run come in their order, although the first one fails for a while.
+// The events of a run arrive in order, although the first one fails for a while.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -375,13 +375,12 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A receiver that is slow, or does not answer, delays no other one; one that does not answer gets few
-// requests.
+// A slow or unresponsive receiver delays no other, and an unresponsive one gets few requests.
 func TestDeadReceiver(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func() int{
 		"dead": func() int { return 0 },
-		"slow": func() int { time.Sleep(14 * time.Second); return http.StatusOK }, // of the bubble
+		"slow": func() int { time.Sleep(14 * time.Second); return http.StatusOK }, // the bubble's clock
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -416,7 +415,7 @@ func besideDead(t *testing.T, answer func() int) {
 		}
 	}
 	if live != each {
-		t.Errorf("%d of %d events were delivered within ten seconds beside a receiver that is not ready", live, each)
+		t.Errorf("%d of %d events were delivered within ten seconds next to a receiver that is not ready", live, each)
 	}
 	f.work(10*time.Minute, f.sender())
 	if n := asked.Load(); answer() == 0 && n > 100 {
@@ -424,7 +423,7 @@ func besideDead(t *testing.T, answer func() int) {
 	}
 }
 
-// What a tenant's events meet at an address, such as 401 for a wrong secret, slows no other tenant's down.
+// A failure of one tenant's events at an address, such as 401 for a wrong secret, slows down no other tenant.
 func TestAddressOfTwoTenants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -453,7 +452,7 @@ func TestAddressOfTwoTenants(t *testing.T) {
 	})
 }
 
-// A tenant with a thousand receivers that do not answer leaves room for the events of another.
+// A tenant with a thousand unresponsive receivers leaves capacity for another tenant's events.
 func TestManyDeadReceivers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -477,13 +476,13 @@ func TestManyDeadReceivers(t *testing.T) {
 		}
 		f.work(10*time.Second, sender)
 		if n := len(f.receiver.delivered()); n != each {
-			t.Errorf("%d of %d events were delivered within ten seconds beside a tenant with dead receivers", n, each)
+			t.Errorf("%d of %d events were delivered within ten seconds next to a tenant with dead receivers", n, each)
 		}
 	})
 }
 
-// The log has a failure with its cause once a minute for each tenant, and nothing of an address but the
-// host: its query may have a token.
+// The log has one failure with its cause per minute and tenant, and only the host of an address: its query may
+// contain a token.
 func TestFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -504,7 +503,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			t.Errorf("%d failures in the log, want one for each tenant:\n%s", n, log)
 		}
 		if strings.Contains(log, "hush") {
-			t.Errorf("the log has a token:\n%s", log)
+			t.Errorf("the log contains a token:\n%s", log)
 		}
 	})
 }

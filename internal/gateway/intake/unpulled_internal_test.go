@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// Messages that two looks in a row find are a warning, once; without an answer there is no figure.
+// Messages that two consecutive checks find cause one warning; without an answer there is no figure.
 func TestUnpulledMessages(t *testing.T) {
 	t.Parallel()
 	var counts map[string]int64
@@ -45,10 +45,10 @@ func TestUnpulledMessages(t *testing.T) {
 		warnings int
 	}{{0, 0}, {7, 0}, {7, 1}, {8, 0}, {0, 0}, {9, 0}, {9, 1}} {
 		if n := look(c.turns, nil); n != c.warnings {
-			t.Errorf("look %d at %d messages: %d warnings, want %d", i, c.turns, n, c.warnings)
+			t.Errorf("check %d with %d messages: %d warnings, want %d", i, c.turns, n, c.warnings)
 		}
 		if n := figures(); len(n) != 1 || n[0] != float64(c.turns) {
-			t.Errorf("look %d: the metric is %v, want %d", i, n, c.turns)
+			t.Errorf("check %d: the metric is %v, want %d", i, n, c.turns)
 		}
 	}
 	if !strings.Contains(log.String(), "start a worker") {

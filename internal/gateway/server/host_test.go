@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// A page whose name was made to point to this machine does not get at the API.
+// A page whose host name was rebound to this machine cannot reach the API.
 func TestHostOnLoopback(t *testing.T) {
 	t.Parallel()
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Hosts: []string{"turnpike.example"}})
@@ -24,7 +24,7 @@ func TestHostOnLoopback(t *testing.T) {
 	s := httptest.NewServer(g.Handler())
 	t.Cleanup(s.Close)
 	for host, want := range map[string]int{
-		"":                      200, // what the client dials
+		"":                      200, // the host of the URL
 		"127.0.0.1:7070":        200,
 		"127.0.0.1":             200,
 		"[::1]:7070":            200,
@@ -55,7 +55,7 @@ func TestHostOnLoopback(t *testing.T) {
 			}
 		}
 	}
-	// Whoever listens for others is known by any name.
+	// A listener for other machines accepts any host name.
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "http://turnpike.svc/v1/agents", nil)
 	if g.Handler().ServeHTTP(w, r); w.Code != http.StatusOK {
@@ -63,8 +63,7 @@ func TestHostOnLoopback(t *testing.T) {
 	}
 }
 
-// Beyond loopback a name that somebody else can give out gets nobody in who need not say who
-// they are.
+// Beyond loopback, a gateway without authentication refuses host names that an attacker could control.
 func TestHostBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -97,7 +96,7 @@ func TestHostBeyondLoopback(t *testing.T) {
 	}
 }
 
-// noAuth lets nobody in.
+// noAuth refuses every caller.
 type noAuth struct{}
 
 func (noAuth) Authenticate(context.Context, string) (access.Principal, error) {

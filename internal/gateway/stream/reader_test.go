@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// runs is a store with one run, and the events of it.
+// runs is a store with one run, and its events.
 type runs struct {
 	t      *testing.T
 	store  *memstore.Store
@@ -112,8 +112,8 @@ func (r *runs) open(after int64) *stream.Reader {
 	return reader
 }
 
-// A reader needs no HTTP: it sends the stored events and those that follow, each once and in order, and
-// returns when the run has ended.
+// A reader needs no HTTP: it sends the stored events and those that follow, each once and in order, and returns
+// when the run has ended.
 func TestReaderFollowsARun(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)

@@ -33,7 +33,7 @@ func (c *counted) Load(ctx context.Context, id state.RunID) (state.State, error)
 	return c.Store.Load(ctx, id)
 }
 
-// waiting are requests that wait for runs of their own.
+// waiting is a set of requests that each wait for a run.
 type waiting struct {
 	t     *testing.T
 	store *counted
@@ -81,7 +81,7 @@ func newWaiting(t *testing.T, n int) *waiting {
 	return w
 }
 
-// end ends all runs, and publishes a notice of each or none.
+// end ends all runs, with or without a notification of each.
 func (w *waiting) end(tell bool) {
 	w.t.Helper()
 	for i, id := range w.ids {
@@ -102,8 +102,8 @@ func (w *waiting) end(tell bool) {
 	}
 }
 
-// Waiters read the store when the log of their run has grown, and ten times a second in all, however
-// many there are. A live event causes no read.
+// Waiters read the store when the log of their run has grown, and otherwise ten times a second in total,
+// however many there are. A live event causes no read.
 func TestWaitersLookLittle(t *testing.T) {
 	t.Parallel()
 	const waiters, seconds = 500, 20
@@ -114,24 +114,25 @@ func TestWaitersLookLittle(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := w.store.loads.Load(); n != waiters {
-			t.Errorf("%d looks of %d new waiters", n, waiters)
+			t.Errorf("%d reads by %d new waiters", n, waiters)
 		}
 		time.Sleep(seconds*time.Second + lookPause/2) // between two turns
 		if n := w.store.loads.Load() - waiters; n < 8*seconds || n > 10*seconds {
-			t.Errorf("%d looks in %d s, want some ten a second", n, seconds)
+			t.Errorf("%d reads in %d s, want about ten a second", n, seconds)
 		}
 		before := w.store.loads.Load()
 		w.end(true)
 		synctest.Wait()
 		if n, looks := w.ended.Load(), w.store.loads.Load()-before; n != waiters || looks != waiters {
-			t.Errorf("%d of %d know that their run has ended, after %d looks", n, waiters, looks)
+			t.Errorf("%d of %d returned after the end of their runs, after %d reads", n, waiters, looks)
 		}
 		w.group.Wait()
-		time.Sleep(time.Second) // the goroutine that gives turns ends
+		time.Sleep(time.Second) // the goroutine that schedules the reads ends
 	})
 }
 
-// Waiters find runs whose notices are lost: the first one that shows makes all read the store soon.
+// Waiters find runs whose notifications are lost: the first one that does makes all of them read the store
+// soon.
 func TestWaitersOfLostHints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestWaitersOfLostHints(t *testing.T) {
 			w.end(false)
 			w.group.Wait()
 			if took := time.Since(began); w.ended.Load() != int64(n) || took > 5*time.Second {
-				t.Errorf("%d of %d know that their run has ended, after %s", w.ended.Load(), n, took)
+				t.Errorf("%d of %d returned after the end of their runs, after %s", w.ended.Load(), n, took)
 			}
 		}
 		time.Sleep(time.Second)

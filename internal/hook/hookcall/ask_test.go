@@ -35,7 +35,7 @@ var (
 	silent = says(hook.Answer{})
 )
 
-// A8, A13: how the answers of several hooks make one, and what a failure means.
+// The answers of several hooks combine into one, and a failure has its configured effect (A8, A13).
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	bound := func(objects bool, hooks ...hook.Hook) []hookcall.Bound {
@@ -100,7 +100,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// A5: an abort reaches a hook, and Ask does not wait for one that ignores it.
+// An abort cancels a hook call, and Ask does not wait for a hook that ignores it (A5).
 func TestAskAborted(t *testing.T) {
 	t.Parallel()
 	for _, point := range []hook.Point{hook.Input, hook.PreTool, hook.Stop, hook.PostSampling, hook.StopFailure} {

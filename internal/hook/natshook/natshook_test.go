@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A8: a service is a hook: it sees the whole request, and what it says counts.
+// A service can be a hook: it gets the whole request, and its answer counts (A8).
 func TestServe(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -41,14 +41,14 @@ func TestServe(t *testing.T) {
 		t.Fatalf("Call = %+v, %v", a, err)
 	}
 	if diff := cmp.Diff(want, <-got); diff != "" {
-		t.Errorf("the service was asked:\n%s", diff)
+		t.Errorf("the service got:\n%s", diff)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What goes wrong is an error that says what.
+// A failed hook call returns an error with the reason.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -87,9 +87,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Hooks of a tenant are asked below its root, and those of the default tenant nowhere that is
-// of the deployment or of another tenant. What is not asked objects to a call, as any failure
-// does.
+// A tenant's hooks are called below the tenant's subject root. Those of the default tenant cannot use subjects
+// of the deployment or of another tenant. A hook that cannot be called objects, like any failed hook.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -104,7 +103,7 @@ func TestTenants(t *testing.T) {
 	}
 	kind := natshook.Kind(nc, "tp")
 	for _, c := range []struct {
-		tenant, subject, inbox string // where the answer goes; none if nobody may be asked
+		tenant, subject, inbox string // the subject of the answer; empty if no call is allowed
 	}{
 		{"default", "policy.payments", "_INBOX."},
 		{"", "tp.hook.policy", "_INBOX."},
@@ -133,7 +132,7 @@ func TestTenants(t *testing.T) {
 			continue
 		}
 		if got := <-heard; !strings.HasPrefix(got, c.subject+" "+c.inbox) {
-			t.Errorf("%s asks %s: %s, want the inbox %s", c.tenant, c.subject, got, c.inbox)
+			t.Errorf("%s calls %s: %s, want the inbox %s", c.tenant, c.subject, got, c.inbox)
 		}
 	}
 }

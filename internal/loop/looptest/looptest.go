@@ -22,7 +22,7 @@ type fataler interface {
 
 var epoch = state.At(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-// run is one run of a loop, with the test in the place of the worker.
+// run is one run of a loop, with the test acting as the worker.
 type run struct {
 	t     fataler
 	agent *agent.Agent
@@ -31,7 +31,7 @@ type run struct {
 
 	s         state.State // as last decided
 	committed state.State // as last committed
-	was       string      // committed, as it was then
+	was       string      // the encoding of committed at that time
 	journal   int         // entries of s.Log that would survive a crash
 	effect    loop.Effect
 	now       state.Time
@@ -86,7 +86,7 @@ func (r *run) at() state.Time {
 // and a turn that ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
-	from := len(r.committed.Log) // the commit looks at what is before
+	from := len(r.committed.Log) // the commit checks the earlier entries
 	before, happened := encode(r.t, r.s, from), fmt.Sprintf("%+v", ev)
 	d := r.loop.Step(r.s, ev)
 	decided := encode(r.t, d.Next, from)
@@ -115,14 +115,14 @@ func (r *run) step(ev loop.Event) {
 		paired(r.t, effect.Messages)
 	case loop.SwitchAgent:
 	case loop.RunTools, loop.RunHooks:
-		r.journal = len(r.s.Log) // the worker writes the response down before anything is started
+		r.journal = len(r.s.Log) // the worker journals the response before it starts anything
 	case loop.GiveUp:
 		r.t.Fatalf("after %T the loop cannot decide: %v", ev, effect.Err)
 	default:
 		r.t.Fatalf("unknown effect %T", effect)
 	}
 	if d.Effect != nil && r.s.Version != r.committed.Version {
-		r.t.Fatalf("the turn has made a transition (%s) and goes on with %T", r.s.Transition.Reason, d.Effect)
+		r.t.Fatalf("the turn has made a transition (%s) and continues with %T", r.s.Transition.Reason, d.Effect)
 	}
 }
 
@@ -146,16 +146,16 @@ func (r *run) commit() {
 		r.t.Fatalf("the turn ended %s for %q, which leads to %q", s.Status, s.Transition.Reason, to)
 	}
 	if _, err := r.committed.Move(s.Transition.Reason, state.Entry{}); err != nil {
-		r.t.Fatalf("the turn made a move that the machine does not have: %v", err)
+		r.t.Fatalf("the turn made a move that the machine does not allow: %v", err)
 	}
 	if diff := cmp.Diff(r.was, encode(r.t, prefix(r.committed, s.Log), 0)); diff != "" {
 		r.t.Fatalf("the turn changed what was committed before (A2):\n%s", diff)
 	}
 	if n := transitions(s.Log[len(r.committed.Log):]); n != 1 {
-		r.t.Fatalf("the log tells of %d transitions in one turn", n)
+		r.t.Fatalf("the log has %d transitions in one turn", n)
 	}
 	if diff := cmp.Diff(fixed(r.t, r.committed), fixed(r.t, s)); diff != "" {
-		r.t.Fatalf("the turn changed what was fixed at submission, and is stored once:\n%s", diff)
+		r.t.Fatalf("the turn changed fields that are fixed at submission and stored once:\n%s", diff)
 	}
 	if n := s.Turn - s.TurnBase; n > s.Limits.MaxTurns {
 		r.t.Fatalf("the run has taken %d turns, its limit is %d (D3)", n, s.Limits.MaxTurns)
@@ -166,7 +166,7 @@ func (r *run) commit() {
 		}
 	}
 	if got, want := openIDs(s), unanswered(s.Log); got != want {
-		r.t.Fatalf("open calls are %s, the log says %s", got, want)
+		r.t.Fatalf("open calls are %s, the log has %s", got, want)
 	}
 	if m := AnsweredUnchecked(s.Log); m != "" && len(r.agent.Hooks(hook.Input)) > 0 {
 		r.t.Fatalf("the model answered %s, which no input hook has seen", m)
@@ -231,8 +231,8 @@ func (r *run) crash() {
 	}
 }
 
-// paired checks I5: every call has exactly one result, directly behind it and in
-// order, and no result is without its call.
+// paired checks I5: every call has exactly one result, directly after it and in order, and no result is without
+// its call.
 func paired(t fataler, messages []state.Message) {
 	t.Helper()
 	for i := 0; i < len(messages); i++ {
@@ -243,7 +243,7 @@ func paired(t fataler, messages []state.Message) {
 		for j, c := range calls {
 			k := i + 1 + j
 			if k >= len(messages) || messages[k].Role != state.RoleTool || messages[k].Parts[0].CallID != c.ID {
-				t.Fatalf("call %s has no result in its place (I5): %s", c.ID, sketch(messages))
+				t.Fatalf("call %s has no result after it (I5): %s", c.ID, sketch(messages))
 			}
 		}
 		i += len(calls)
@@ -256,7 +256,7 @@ func prefix(s state.State, log []state.Entry) state.State {
 	return s
 }
 
-// transitions counts the entries that moved a run.
+// transitions returns the number of entries that changed the run's status.
 func transitions(log []state.Entry) int {
 	n := 0
 	for _, e := range log {
@@ -330,7 +330,7 @@ func encode(t fataler, s state.State, from int) string {
 	return string(b)
 }
 
-// sketch returns a history in one line.
+// sketch describes a history in one line.
 func sketch(messages []state.Message) string {
 	var out string
 	for _, m := range messages {

@@ -67,7 +67,7 @@ func Play(t *testing.T, registry loop.Registry, pattern string, update bool) {
 	}
 }
 
-// head is what a scenario begins with.
+// head is the head of a scenario.
 type head struct {
 	What   string           `json:"what"`
 	Agent  agent.Definition `json:"agent"`
@@ -119,9 +119,9 @@ type script struct {
 	t       *testing.T
 	out     bytes.Buffer
 	attempt int
-	written int // entries of the log that were written down
+	written int // log entries that were written to the file
 
-	started []string // of the turn in flight, as its journal has them
+	started []string // of the turn in flight, as journaled
 	results []loop.ToolResult
 }
 
@@ -147,7 +147,7 @@ func (s *script) event(line string) {
 		s.step(loop.ModelFailed{At: s.at(), Err: s.failure(rest), Failed: 1, Purpose: s.purpose()})
 	case "tools":
 		if _, ok := s.effect.(loop.RunTools); !ok {
-			s.t.Fatalf("the loop did not ask for tools, but for %T", s.effect)
+			s.t.Fatalf("the loop called for %T, want tools", s.effect)
 		}
 		s.step(loop.ToolsFinished{At: s.at(), Results: s.outcomes(rest)})
 	case "hooks":
@@ -178,7 +178,7 @@ func (s *script) purpose() loop.Purpose {
 	if call, ok := s.effect.(loop.CallModel); ok {
 		return call.Purpose
 	}
-	s.t.Fatalf("the loop did not ask for a model call, but for %T", s.effect)
+	s.t.Fatalf("the loop called for %T, want a model call", s.effect)
 	return ""
 }
 
@@ -204,7 +204,7 @@ func (s *script) number(text string) int64 {
 func (s *script) unquote(text string) string {
 	var out string
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		s.t.Fatalf("%s is no text in quotes: %v", text, err)
+		s.t.Fatalf("%s is not quoted text: %v", text, err)
 	}
 	return out
 }
@@ -286,7 +286,7 @@ func (s *script) outcomes(line string) []loop.ToolResult {
 func (s *script) hooks(line string) {
 	asked, ok := s.effect.(loop.RunHooks)
 	if !ok {
-		s.t.Fatalf("the loop did not ask hooks, but for %T", s.effect)
+		s.t.Fatalf("the loop called for %T, want hooks", s.effect)
 	}
 	var answers []hook.Answer
 	for _, item := range items(line) {
@@ -299,11 +299,12 @@ func (s *script) hooks(line string) {
 	s.step(loop.HooksAnswered{At: s.at(), Asked: asked, Answers: answers})
 }
 
-// found answers a handoff: the agent's version and its instructions, or why it cannot continue the run.
+// found answers a handoff: with the agent's version and instructions, or the reason why it cannot continue the
+// run.
 func (s *script) found(line string) {
 	asked, ok := s.effect.(loop.SwitchAgent)
 	if !ok {
-		s.t.Fatalf("the loop did not hand over, but asked for %T", s.effect)
+		s.t.Fatalf("the loop called for %T, want a handoff", s.effect)
 	}
 	ev := loop.AgentFound{At: s.at(), Asked: asked}
 	if problem, failed := strings.CutPrefix(line, "error "); failed {
@@ -352,7 +353,7 @@ func (s *script) signals(line string) []state.Signal {
 	return out
 }
 
-// cut aborts what is in flight, or the run if nothing is.
+// cut aborts the effect in flight, or the run if there is none.
 func (s *script) cut(verb, rest string) {
 	ev := loop.Aborted{Cause: loop.ByUser, Reason: verb}
 	if verb == "deadline" {
@@ -365,7 +366,7 @@ func (s *script) cut(verb, rest string) {
 	s.abort(ev, rest)
 }
 
-// interrupt interrupts what is in flight with a message. If nothing is, the next turn begins with it.
+// interrupt interrupts the effect in flight with a message. If there is none, the next turn begins with it.
 func (s *script) interrupt(mode state.Mode, line string) {
 	text, rest := line, ""
 	if i := strings.Index(line, `" `); i > 0 {

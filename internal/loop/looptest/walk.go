@@ -101,13 +101,13 @@ type walk struct {
 	*run
 
 	rt        *rapid.T
-	often     string // what this world does every other time
+	often     string // what this walk does every other time
 	steps     int
 	attempt   int
 	continued bool
 	aborted   bool
 
-	last    []state.Part   // calls that the model may make again
+	last    []state.Part   // calls that the model may repeat
 	signals []state.Signal // of the turn in flight, for its next attempt
 	started []string
 	results []loop.ToolResult
@@ -119,7 +119,7 @@ func (w *walk) chance(label string, oneIn int) bool {
 	if label == w.often {
 		oneIn = 2
 	}
-	// A value in the middle: rapid draws small ones more often, and shrinks to them.
+	// The condition is a value in the middle: rapid draws small ones more often, and shrinks to them.
 	return !w.kind() && rapid.IntRange(1, oneIn).Draw(w.rt, label) == (oneIn+2)/2
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// write writes down what the loop decided.
+// write writes the loop's decision.
 func (s *script) write() {
 	for _, e := range s.s.Log[min(s.written, len(s.s.Log)):] {
 		if line := entry(e); line != "" {
@@ -55,7 +55,7 @@ func (s *script) write() {
 	}
 }
 
-// entry returns one entry of the log in words.
+// entry describes one log entry.
 func entry(e state.Entry) string {
 	line := string(e.Type)
 	switch e.Type {
@@ -98,7 +98,7 @@ func entry(e state.Entry) string {
 	return line
 }
 
-// message returns the parts of a message in words.
+// message describes the parts of a message.
 func message(m state.Message) string {
 	var parts []string
 	for _, p := range m.Parts {
@@ -125,7 +125,7 @@ func short(text string) string {
 	return fmt.Sprintf("%s… (%d bytes)", text[:100], len(text))
 }
 
-// history returns the roles of the messages that a model reads, and the last message in words.
+// history describes the messages that a model reads: their roles, and the last one in full.
 func history(messages []state.Message) string {
 	var roles []string
 	for _, m := range messages {

@@ -21,7 +21,7 @@ import (
 	"testing"
 )
 
-// Cloud stands for the servers of a cloud: every connection of its Client ends here, whatever host it is to.
+// Cloud acts as the servers of a cloud: every connection of its Client ends here, whatever its host.
 type Cloud struct {
 	Client *http.Client
 
@@ -41,7 +41,7 @@ type Received struct {
 	Body string
 }
 
-// NewCloud starts servers whose models answer with models.
+// NewCloud starts servers whose model requests are handled by models.
 func NewCloud(t *testing.T, models http.HandlerFunc) *Cloud {
 	t.Helper()
 	c := &Cloud{}
@@ -94,15 +94,15 @@ func (c *Cloud) Last(t *testing.T) Received {
 	return c.requests[len(c.requests)-1]
 }
 
-// Tokens returns the number of tokens that were given.
+// Tokens returns the number of issued tokens.
 func (c *Cloud) Tokens() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tokens
 }
 
-// ServiceAccount returns the key of a service account of Google, whose tokens come from a server that must not
-// be called.
+// ServiceAccount returns the key of a Google service account, whose tokens come from a server that must not be
+// called.
 func (c *Cloud) ServiceAccount(t *testing.T) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -1,2 +1,2 @@
-// Package modeltest holds what every provider must do, whatever stands behind it.
+// Package modeltest is the conformance suite of every provider, whatever its API.
 package modeltest

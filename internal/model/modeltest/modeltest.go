@@ -17,32 +17,31 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Key is the API key that requests carry and that no error may repeat.
+// Key is the API key of requests, which no error may repeat.
 const Key = "sk-test-do-not-show-1234567890"
 
-// Features says what a provider can do.
+// Features describes the capabilities of a provider.
 type Features struct {
 	Name string // Response.Provider
 
-	// Wire says that responses come over a connection that can break.
+	// Wire means that responses arrive over a connection that can break.
 	Wire bool
 
-	// Signed says that thinking comes with what it must be sent back with, on the
-	// thinking itself or on what follows it.
+	// Signed means that thinking has a signature that must be sent back, on the thinking itself or on what
+	// follows it.
 	Signed bool
 
-	WholeCalls bool // a tool call comes in one piece
+	WholeCalls bool // a tool call arrives in one piece
 
-	// Cached says that usage tells cached tokens apart.
+	// CacheRead and CacheWrite mean that usage counts cached tokens separately.
 	CacheRead, CacheWrite bool
 }
 
-// Script is what the model behind a provider does: the n-th call of a run gets
-// the n-th response.
+// Script is the behavior of the model behind a provider: the n-th call of a run gets the n-th response.
 type Script struct {
 	Responses []model.Scripted
 	Pace      time.Duration // between the pieces of a stream, on a wire
-	CutAfter  int64         // break the connection after so many bytes; 0 is never
+	CutAfter  int64         // number of bytes after which the connection breaks; 0: never
 }
 
 // Open returns a provider whose model follows a script, and the request that reaches
@@ -71,7 +70,7 @@ type exercise struct {
 	open Open
 }
 
-// one makes a single call and returns what came of it, deltas included.
+// one makes a single call and returns the result, including deltas.
 func (e exercise) one(t *testing.T, ctx context.Context, s model.Scripted) (model.Response, []model.Delta, error) {
 	t.Helper()
 	p, r := e.open(t, Script{Responses: []model.Scripted{s}})
@@ -102,7 +101,7 @@ func call(id, name, args string) state.Part {
 	return state.Part{Type: state.PartToolCall, ID: id, Name: name, Arguments: args}
 }
 
-// plain drops what providers add to parts for themselves.
+// plain removes provider-specific data from parts.
 func plain(parts []state.Part) []state.Part {
 	var out []state.Part
 	for _, p := range parts {
@@ -125,8 +124,7 @@ func (e exercise) want(t *testing.T, resp model.Response, err error, stop model.
 	}
 }
 
-// class checks that err is a classified error that keeps the key to itself, and
-// returns it.
+// class checks that err is a classified error that does not contain the key, and returns it.
 func (e exercise) class(t *testing.T, err error, want model.Class) *model.Error {
 	t.Helper()
 	var m *model.Error
@@ -161,7 +159,7 @@ func (e exercise) text(t *testing.T) {
 	e.want(t, resp, err, model.StopEnd, text(said))
 }
 
-// twoCalls is a response with parallel calls. The odd spacing must survive.
+// twoCalls is a response with parallel calls. The unusual spacing must be preserved.
 func twoCalls() (model.Scripted, []state.Part) {
 	first, second := `{"city": "Köln",  "days": [1, 2]}`, `{"city":"a \"b\" \\ c"}`
 	quote := func(s string) json.RawMessage { b, _ := json.Marshal(s); return b }
@@ -249,7 +247,7 @@ func (e exercise) stops(t *testing.T) {
 	e.want(t, resp, err, model.StopEnd, text(""))
 }
 
-// A7: a call that the output limit cut off would fail or, worse, run.
+// A call that the output limit cut off would fail or, worse, run (A7).
 func (e exercise) cutCall(t *testing.T) {
 	resp, _, err := e.one(t, t.Context(), model.Scripted{Stop: model.StopMaxOutputTokens, Text: "So", ToolCalls: []model.ScriptedCall{
 		{ID: "call_a", Name: "weather", Arguments: json.RawMessage(`{"city":"Rome"}`)},
@@ -310,7 +308,7 @@ func (e exercise) cancelledBefore(t *testing.T) {
 	}
 }
 
-// A5: an abort reaches a call that waits.
+// An abort reaches a waiting call (A5).
 func (e exercise) cancelledWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	timer := time.AfterFunc(10*time.Millisecond, cancel)
@@ -319,7 +317,7 @@ func (e exercise) cancelledWaiting(t *testing.T) {
 	e.class(t, err, model.Cancelled)
 }
 
-// A4: the parts that had arrived complete are returned, and nothing else.
+// Only the parts that had arrived completely are returned (A4).
 func (e exercise) cancelledStreaming(t *testing.T) {
 	long := `{"text":"` + strings.Repeat("word ", 500) + `"}`
 	p, r := e.open(t, Script{Pace: 5 * time.Millisecond, Responses: []model.Scripted{{Text: "Well", ToolCalls: []model.ScriptedCall{
@@ -334,7 +332,7 @@ func (e exercise) cancelledStreaming(t *testing.T) {
 		}
 	})
 	if m := e.class(t, err, model.Cancelled); !m.Streamed {
-		t.Error("the error does not say that pieces were shown")
+		t.Error("the error does not say that deltas were shown")
 	}
 	want := []state.Part{call("call_a", "weather", `{"city":"Rome"}`)}
 	if e.f.WholeCalls {
@@ -350,7 +348,7 @@ func (e exercise) deadline(t *testing.T) {
 	defer cancel()
 	_, _, err := e.one(t, ctx, model.Scripted{Text: "never", Delay: model.Duration(time.Hour)})
 	if m := e.class(t, err, model.Timeout); !errors.Is(m, context.DeadlineExceeded) {
-		t.Errorf("error %v does not wrap context.DeadlineExceeded, want that it does", m)
+		t.Errorf("error %v does not wrap context.DeadlineExceeded", m)
 	}
 }
 
@@ -371,8 +369,8 @@ func (e exercise) parallelCalls(t *testing.T) {
 	wg.Wait()
 }
 
-// cut breaks the connection all along a response: it is an error, or the whole
-// response, and nothing between. Replay does so at every byte of short streams.
+// cut breaks the connection at places throughout a response: the result is an error, or the complete response,
+// and nothing between. Replay does so at every byte of short streams.
 func (e exercise) cut(t *testing.T) {
 	if !e.f.Wire {
 		return
@@ -383,7 +381,7 @@ func (e exercise) cut(t *testing.T) {
 	if testing.Short() {
 		step = 35
 	}
-	// The bytes that mark the end are few; behind them every cut is harmless.
+	// The end marker has few bytes; a cut after it is harmless.
 	for ; whole < 10 && n < 20_000; n += step {
 		p, r := e.open(t, Script{Responses: []model.Scripted{script}, CutAfter: n})
 		resp, deltas, err := generate(t.Context(), p, ask(r, 0))
@@ -403,6 +401,6 @@ func (e exercise) cut(t *testing.T) {
 		}
 	}
 	if whole == 0 {
-		t.Errorf("no response was whole in %d bytes", n)
+		t.Errorf("no response was complete in %d bytes", n)
 	}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Outcome is what a stream says, in the words of the contract.
+// Outcome is the content of a stream, in the terms of the contract.
 type Outcome struct {
-	// Whole says that the stream marked the end of the response.
+	// Whole means that the stream marked the end of the response.
 	Whole bool
 
 	Text, Thinking string // refusals are text
-	Shown          string // the pieces of the text, if the format repeats it whole
+	Shown          string // the deltas of the text, if the format repeats it in full
 	Calls          []Call
 	Stop           model.Stop
 	Usage          state.Usage
@@ -37,17 +37,16 @@ type Outcome struct {
 	Class model.Class
 }
 
-// Call is a tool call. Without an ID the adapter has to make one up.
+// Call is a tool call. The adapter must generate a missing ID.
 type Call struct{ ID, Name, Arguments string }
 
 // At returns a provider and the request that reaches the server at a URL, which
 // answers at any path.
 type At func(t *testing.T, url string) (model.Provider, model.Request)
 
-// Replay serves a recording over HTTP and compares what the adapter makes of it
-// with what w.Read says. Then it spoils the stream in every way in which networks
-// and proxies do: whatever is lost, doubled or new, the result is the answer or a
-// classified error, and no tool call is half.
+// Replay serves a recording over HTTP and compares the adapter's result with that of w.Read. Then it corrupts
+// the stream in every way in which networks and proxies do: whatever is lost, duplicated or new, the result is
+// the answer or a classified error, and no tool call is incomplete.
 func Replay(t *testing.T, w Wire, at At, rec Recording) {
 	s := &replayServer{}
 	h := httptest.NewServer(s)
@@ -73,10 +72,10 @@ type replay struct {
 	provider model.Provider
 	request  model.Request
 	full     Outcome
-	tries    int // places at which a long recording is spoilt
+	tries    int // places at which a long recording is corrupted
 }
 
-// result is what an adapter made of a stream.
+// result is an adapter's result for a stream.
 type result struct {
 	resp   model.Response
 	deltas []model.Delta
@@ -107,7 +106,7 @@ func (x replay) plain(t *testing.T) {
 	}
 }
 
-// split sends the stream in pieces that end anywhere.
+// split sends the stream in pieces of arbitrary length.
 func (x replay) split(t *testing.T) {
 	body := x.body(x.rec.Events)
 	for seed := range uint64(4) {
@@ -125,7 +124,7 @@ func (x replay) split(t *testing.T) {
 	}
 }
 
-// framed writes the events in the other ways that the format of event streams has.
+// framed writes the events in the other framings that the format allows.
 func (x replay) framed(t *testing.T) {
 	body := x.body(x.rec.Events)
 	for name, other := range map[string]string{
@@ -144,8 +143,8 @@ func (x replay) framed(t *testing.T) {
 // names are the lines that name events.
 var names = regexp.MustCompile(`(?m)^event: .*\n`)
 
-// cut ends the stream behind every byte, or behind and around some events and at some
-// bytes within where that would take too long, as it would in the short form.
+// cut ends the stream after every byte. If that would take too long, as in the short form, it does so after and
+// around some events and at some bytes within.
 func (x replay) cut(t *testing.T) {
 	body := x.body(x.rec.Events)
 	ends := make([]int, 0, len(x.rec.Events))
@@ -176,7 +175,7 @@ func (x replay) cut(t *testing.T) {
 		return read[n]
 	}
 	for _, n := range at {
-		// A decoder may do without the empty line that ends an event.
+		// A decoder may not need the empty line that ends an event.
 		whole, withTail := sort.SearchInts(ends, n+1), sort.SearchInts(ends, n+3)
 		got := x.play(t, n%2 == 0, body[:n])
 		if !x.matches(got, after(whole)) && !x.matches(got, after(withTail)) {
@@ -185,8 +184,8 @@ func (x replay) cut(t *testing.T) {
 	}
 }
 
-// doubled sends events twice. Where nothing in the format tells, a piece that came
-// twice is in the answer twice; it is never taken for something else.
+// doubled sends events twice. If the format cannot detect that, a repeated piece is in the answer twice; it
+// never counts as something else.
 func (x replay) doubled(t *testing.T) {
 	try := func(what string, events []string) {
 		got := x.play(t, false, x.body(events))
@@ -221,7 +220,7 @@ func (x replay) unknown(t *testing.T) {
 	}
 }
 
-// failing puts an error of the provider into the stream.
+// failing inserts a provider error into the stream.
 func (x replay) failing(t *testing.T) {
 	for _, i := range x.places(len(x.rec.Events)) {
 		for data, class := range x.Errors {
@@ -270,8 +269,8 @@ func (x replay) cancelled(t *testing.T) {
 	}
 }
 
-// stalled sends a part of the stream and then nothing until the call's time is over,
-// which is a time-out, unless the answer was whole already.
+// stalled sends a part of the stream and then nothing until the call's time limit, which is a timeout, unless
+// the answer was already complete.
 func (x replay) stalled(t *testing.T) {
 	n := len(x.rec.Events)
 	for _, i := range []int{n / 2, n - 1} {
@@ -282,12 +281,12 @@ func (x replay) stalled(t *testing.T) {
 		cancel()
 		got, late, want := result{resp, deltas, err}, Outcome{Class: model.Timeout}, x.Read(x.rec.Events[:i])
 		if !x.matches(got, late) && (!want.Whole && want.Class == "" || !x.matches(got, want)) {
-			t.Fatalf("stalled behind %d events: %s", i, x.differ(got, late))
+			t.Fatalf("stalled after %d events: %s", i, x.differ(got, late))
 		}
 	}
 }
 
-// stall is the time that a call has whose stream stalls.
+// stall is the time limit of a call whose stream stalls.
 const stall = 30 * time.Millisecond
 
 // places returns the numbers below n, or some of them.
@@ -318,7 +317,7 @@ func (x replay) failed(got result) bool {
 
 func (x replay) matches(got result, want Outcome) bool { return x.differ(got, want) == "" }
 
-// differ says how a result differs from what is wanted.
+// differ describes the difference between a result and the expected one.
 func (x replay) differ(got result, want Outcome) string {
 	if !want.Whole {
 		class := want.Class
@@ -361,13 +360,13 @@ func sameCall(a, b Call) bool {
 	return a.Name == b.Name && a.Arguments == b.Arguments && (a.ID == b.ID || a.ID == "" || b.ID == "")
 }
 
-// replayServer answers each request with what was stored last.
+// replayServer answers each request with the last stored body.
 type replayServer struct{ next atomic.Pointer[served] }
 
 type served struct {
 	pieces []string
 	abort  bool // close the connection instead of ending the body
-	stall  bool // send nothing more till the client goes
+	stall  bool // send nothing more until the client disconnects
 }
 
 func (s *replayServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -23,11 +23,11 @@ type Wire struct {
 	// First is the type of the event that begins a response.
 	First string
 
-	// Read reads as much of a stream as there is. It is a straightforward parser of
-	// the format, independent of the provider's SDK and of the adapter.
+	// Read reads the available part of a stream. It is a straightforward parser of the format, independent of
+	// the provider's SDK and of the adapter.
 	Read func(events []string) Outcome
 
-	// Unknown is the data of events that a later version may bring.
+	// Unknown is the data of events that a later version may add.
 	Unknown []string
 
 	// Errors are the data of error events and the class of each.
@@ -58,7 +58,7 @@ func (w Wire) frame(data string) string {
 	return "data: " + data + "\n\n"
 }
 
-// split tells the responses in a recording apart.
+// split separates the responses in a recording.
 func (w Wire) split(name string, events []string) []Recording {
 	var list []Recording
 	from := 0
@@ -121,11 +121,11 @@ func Recordings(t *testing.T, w Wire, local string, recorded ...string) []Record
 // kind is the type of an event.
 func kind(data string) string {
 	var e struct{ Type string }
-	_ = json.Unmarshal([]byte(data), &e) // recordings hold events that are not JSON
+	_ = json.Unmarshal([]byte(data), &e) // recordings contain events that are not JSON
 	return e.Type
 }
 
-// arguments of a call: none is an empty object.
+// arguments returns the arguments of a call: none is an empty object.
 func arguments(s string) string {
 	if strings.TrimSpace(s) == "" {
 		return "{}"

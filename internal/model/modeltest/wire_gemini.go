@@ -27,8 +27,7 @@ func Gemini() Wire {
 	}
 }
 
-// geminiStops are the finish reasons that make a response, and geminiFaults those
-// that make an error. Any other is an end.
+// geminiStops are the finish reasons of a response, and geminiFaults those of an error. Any other is an end.
 var (
 	geminiStops = map[string]model.Stop{
 		"MAX_TOKENS": model.StopMaxOutputTokens, "SAFETY": model.StopRefusal, "PROHIBITED_CONTENT": model.StopRefusal,
@@ -165,8 +164,7 @@ func readGemini(events []string) Outcome {
 	return o
 }
 
-// set adds a value, or a piece of a text, and reports false for a place that is
-// taken.
+// set adds a value, or a piece of a text, and reports false if the place is taken.
 func (c *geminiCall) set(a map[string]json.RawMessage) bool {
 	l := leaf{open: string(a["willContinue"]) == "true", value: "null"}
 	var path string

@@ -65,7 +65,7 @@ func Responses() Wire {
 	}
 }
 
-// unreadable is what a stream says that holds something other than JSON.
+// unreadable is the outcome of a stream that contains something other than JSON.
 var unreadable = Outcome{Class: model.Transport}
 
 func readAnthropic(events []string) Outcome {
@@ -311,7 +311,7 @@ func readResponses(events []string) Outcome {
 	type item struct {
 		Type, ID, Name, Status string
 		CallID                 string `json:"call_id"`
-		Arguments              any    // a text, but for some of the provider's own tools
+		Arguments              any    // a text, except for some of the provider's own tools
 		Summary, Content       []struct{ Type, Text, Refusal string }
 	}
 	var o Outcome

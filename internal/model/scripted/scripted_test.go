@@ -25,8 +25,7 @@ func TestProvider(t *testing.T) {
 		})
 }
 
-// Ids that the script leaves out follow from the call and the slot, so that any
-// worker makes the same.
+// Ids that the script omits follow from the call and the slot, so that any worker generates the same.
 func TestCallIDs(t *testing.T) {
 	t.Parallel()
 	r := model.Request{Call: 1, Responses: []model.Scripted{{}, {ToolCalls: []model.ScriptedCall{{Name: "a"}, {Name: "b", ID: "mine"}, {Name: "c"}}}}}
@@ -43,7 +42,7 @@ func TestCallIDs(t *testing.T) {
 	}
 }
 
-// The pieces of a response are spread over its delay. Without a reader of pieces the answer comes after it.
+// The deltas of a response are spread over its delay. Without a reader of deltas, the response comes after it.
 func TestDelayIsSpread(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -72,13 +71,13 @@ func TestDelayIsSpread(t *testing.T) {
 			}
 			began = time.Now()
 			if _, err := scripted.New().Generate(t.Context(), r, nil); (err != nil) != (test.response.Error != "") || time.Since(began) != 4*time.Second {
-				t.Errorf("%s without pieces took %s, %v", name, time.Since(began), err)
+				t.Errorf("%s without deltas took %s, %v", name, time.Since(began), err)
 			}
 		})
 	}
 }
 
-// A response that is interrupted before its first piece has shown nothing.
+// A response that is interrupted before its first delta has shown nothing.
 func TestInterruptedBeforeTheFirstPiece(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -97,7 +96,7 @@ func TestInterruptedBeforeTheFirstPiece(t *testing.T) {
 	}
 }
 
-// K8
+// FromEnv reads scripts from the environment (K8).
 func TestFromEnv(t *testing.T) {
 	t.Parallel()
 	call := func(id, name, args string) model.ScriptedCall {
@@ -131,7 +130,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// Arguments in OpenAI's form, a text that holds JSON, arrive as that JSON.
+// Arguments in OpenAI's form, a string that contains JSON, become that JSON.
 func TestFromEnvArguments(t *testing.T) {
 	t.Parallel()
 	responses, err := scripted.FromEnv(`["{\"tool_calls\": [{\"function\": {\"name\": \"add\", \"arguments\": \"{\\\"a\\\":1}\"}}, {\"name\": \"add\", \"arguments\": {\"a\":1}}]}"]`)

@@ -30,7 +30,7 @@ func TestPut(t *testing.T) {
 	if got := c.Get("r"); got.Entries != nil || got.Sum != "" || got.Header.Commit != "" {
 		t.Errorf("Get from an empty cache = %+v", got)
 	}
-	// The last one is shorter: a failover rolled the run back, or somebody came late.
+	// The last one is shorter: a failover rolled the run back, or a caller was late.
 	for _, n := range []int{2, 3, 1} {
 		last := []byte{byte(n)}
 		h := logcache.Header{Commit: fmt.Sprint("c", n), State: state.State{Turn: n, Log: entries(n)}}
@@ -40,13 +40,12 @@ func TestPut(t *testing.T) {
 			t.Errorf("Get = %d entries, %q, turn %d of commit %s; want %d", len(got.Entries), got.Sum, got.Header.State.Turn, got.Header.Commit, n)
 		}
 		if got.Header.State.Log != nil {
-			t.Error("the header keeps a log beside that of the cache")
+			t.Error("the header keeps a log in addition to the cached one")
 		}
 	}
 }
 
-// Appending to what Get returns does not write into the cache, nor into what another
-// caller has got.
+// Appending to the result of Get writes neither into the cache nor into the result of another caller.
 func TestGetSharesNoTail(t *testing.T) {
 	t.Parallel()
 	c := logcache.New(1 << 20)
@@ -57,11 +56,11 @@ func TestGetSharesNoTail(t *testing.T) {
 	}
 	one, two = append(one, state.Entry{Seq: 10}), append(two, state.Entry{Seq: 20})
 	if one[2].Seq != 10 || two[2].Seq != 20 {
-		t.Errorf("two readers write into one log: %d, %d", one[2].Seq, two[2].Seq)
+		t.Errorf("two readers write into the same log: %d, %d", one[2].Seq, two[2].Seq)
 	}
 }
 
-// said returns a log of n entries of a little more than 10,000 bytes each.
+// said returns a log of n entries of slightly more than 10,000 bytes each.
 func said(n int) []state.Entry {
 	list := entries(n)
 	for i := range list {
@@ -82,12 +81,12 @@ func TestBound(t *testing.T) {
 		one := logcache.New(1)
 		put(one, 9, "a")
 		if length(one, "a") != 9 {
-			t.Error("a log above the bound is not kept, although there is no other")
+			t.Error("a log above the limit is not cached, although it is the only one")
 		}
 		time.Sleep(2 * time.Second)
 		put(one, 9, "b")
 		if length(one, "a") != 0 || length(one, "b") != 9 {
-			t.Error("a log above the bound is kept beside others, or not at all")
+			t.Error("a log above the limit is cached next to others, or not at all")
 		}
 
 		c := logcache.New(35_000)
@@ -98,12 +97,12 @@ func TestBound(t *testing.T) {
 		if length(c, "b") != 0 || length(c, "a") != 1 || length(c, "c") != 1 || length(c, "d") != 1 {
 			t.Errorf("a, b, c, d have %d, %d, %d, %d entries; want 1, 0, 1, 1", length(c, "a"), length(c, "b"), length(c, "c"), length(c, "d"))
 		}
-		// A log that is put again is not counted twice, nor is what it began with.
+		// A log that is put again is not counted twice, nor is its beginning.
 		for range 9 {
 			put(c, 1, "d")
 		}
 		if length(c, "a") != 1 {
-			t.Error("a log that was put again has pushed another out")
+			t.Error("putting a log again evicted another")
 		}
 		time.Sleep(2 * time.Second)
 		put(c, 2, "d")
@@ -113,8 +112,8 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// More runs than fit come in turn, again and again: those that are cached stay, because they come
-// again as soon as the others.
+// If more runs than fit are used in turn, the cached ones stay, because they are used again as soon as the
+// others.
 func TestRunsInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,10 +132,10 @@ func TestRunsInTurn(t *testing.T) {
 		if want := 9 * 9; found != want {
 			t.Errorf("%d logs were found, want %d", found, want)
 		}
-		// A log that has grown above the limit is dropped: there is no memory for it.
+		// A log that has grown above the limit is dropped, and its memory is freed.
 		put(c, 9, "r0")
 		if n := length(c, "r0"); n != 0 {
-			t.Errorf("a log of %d entries is kept, and no memory is free", n)
+			t.Errorf("a log of %d entries is cached above the limit", n)
 		}
 	})
 }
@@ -153,7 +152,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// Many turns of few runs at once: what each holds stays as it got it.
+// Concurrent turns of a few runs each keep the log that they got.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	c := logcache.New(4000)

@@ -13,7 +13,7 @@ import (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// clock is a bucket and the time that it is asked at.
+// clock is a bucket with the current time.
 type clock struct {
 	quota.Bucket
 	now time.Time
@@ -26,11 +26,11 @@ func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 func (c *clock) mustEnter(t *testing.T, q state.Take) {
 	t.Helper()
 	if got := c.take(q); got != (state.Taken{}) {
-		t.Fatalf("Take(%+v) = %+v, want to be let in", q, got)
+		t.Fatalf("Take(%+v) = %+v, want it admitted", q, got)
 	}
 }
 
-// most returns how many of times lie in a minute at most.
+// most returns the maximum number of times within a minute.
 func most(times []time.Time) int {
 	slices.SortFunc(times, time.Time.Compare)
 	n := 0
@@ -44,15 +44,14 @@ func most(times []time.Time) int {
 	return n
 }
 
-// caller is a run that wants to make a call: now, or when it was told to come.
+// caller is a run that wants to make a call, now or at its assigned time.
 type caller struct {
 	at          time.Time
 	reservation int64
 	asked       int
 }
 
-// A17: whoever comes whenever, with waits kept to or not, no minute sees more calls
-// than the quota.
+// No minute has more calls than the quota, whenever callers arrive and whether or not they wait as told (A17).
 func TestNeverMoreThanTheQuota(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -86,12 +85,12 @@ func TestNeverMoreThanTheQuota(t *testing.T) {
 			}
 		}
 		if n := most(entered); int64(n) > limit {
-			rt.Fatalf("%d calls in a minute, %d are allowed", n, limit)
+			rt.Fatalf("%d calls in a minute, want at most %d", n, limit)
 		}
 	})
 }
 
-// A17: no minute sees more tokens than the quota, but for the call that passes it.
+// No minute has more tokens than the quota, except for the call that exceeds it (A17).
 func TestNeverMoreTokensThanTheQuota(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -111,7 +110,7 @@ func TestNeverMoreTokensThanTheQuota(t *testing.T) {
 			if got.Wait > 0 {
 				continue
 			}
-			// What a call used is known only afterwards.
+			// The usage of a call is known only afterwards.
 			used := rapid.Int64Range(0, n).Draw(rt, "used")
 			c.Correct(q, used-n, c.now)
 			calls = append(calls, call{c.now, used})
@@ -123,7 +122,7 @@ func TestNeverMoreTokensThanTheQuota(t *testing.T) {
 					break
 				}
 				if sum > q.Tokens {
-					rt.Fatalf("%d tokens in a minute, and another call is let in; %d are allowed", sum, q.Tokens)
+					rt.Fatalf("%d tokens in a minute, and another call is admitted; want at most %d", sum, q.Tokens)
 				}
 				sum += last.tokens
 			}
@@ -131,8 +130,8 @@ func TestNeverMoreTokensThanTheQuota(t *testing.T) {
 	})
 }
 
-// run lets everybody come when told until all are in, and returns how often they
-// asked and when the last one entered.
+// run makes all callers return at their assigned times until all are admitted. It returns the number of
+// requests and the time of the last admission.
 func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, last time.Time, entered []time.Time) {
 	t.Helper()
 	for len(callers) > 0 {
@@ -146,7 +145,7 @@ func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, la
 		w.asked++
 		asked++
 		if w.asked > 50 {
-			t.Fatal("a caller was sent away 50 times")
+			t.Fatal("a caller was deferred 50 times")
 		}
 		got := c.take(q)
 		if got.Wait == 0 {
@@ -159,8 +158,8 @@ func (c *clock) run(t *testing.T, q state.Take, callers []caller) (asked int, la
 	return asked, c.now, entered
 }
 
-// Ten thousand runs get a place each: they ask twice, come in the order of their
-// places, and none waits longer than the quota needs.
+// Each of ten thousand runs gets one reservation: each asks twice, in the order of the reservations, and none
+// waits longer than the quota requires.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
@@ -172,19 +171,19 @@ func TestQueue(t *testing.T) {
 	}
 	asked, last, entered := c.run(t, q, callers)
 	if asked > 2*n {
-		t.Errorf("%d calls asked %d times", n, asked)
+		t.Errorf("%d calls made %d requests", n, asked)
 	}
 	if got := most(entered); got > 600 {
 		t.Errorf("%d calls in a minute", got)
 	}
-	// A twentieth of the pace is what a burst costs.
+	// A burst costs a twentieth of the pace.
 	if want := began.Add(n * time.Minute / 600 * 106 / 100); last.After(want) {
 		t.Errorf("the last call is made after %s, want %s at most", last.Sub(began), want.Sub(began))
 	}
 }
 
-// After an outage, everybody's time has come. They do not come all at once, nor do
-// they ask all the time.
+// After an outage, the time of all reservations has passed. The callers are still not admitted all at once, and
+// do not ask continuously.
 func TestQueueAfterOutage(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
@@ -202,14 +201,14 @@ func TestQueueAfterOutage(t *testing.T) {
 		t.Errorf("%d calls in a minute", got)
 	}
 	if asked > 4*n {
-		t.Errorf("%d calls asked %d times", n, asked)
+		t.Errorf("%d calls made %d requests", n, asked)
 	}
 	if want := began.Add(100*time.Second + time.Duration(n)*1100*time.Millisecond); last.After(want) {
 		t.Errorf("the last call is made after %s, want %s at most", last.Sub(began), want.Sub(began))
 	}
 }
 
-// Nobody comes before those who wait, and who waits gets in at the first try.
+// No newcomer precedes waiting callers, and a caller that has waited is admitted at its first try.
 func TestReservationsComeFirst(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
@@ -217,15 +216,15 @@ func TestReservationsComeFirst(t *testing.T) {
 	c.mustEnter(t, q)
 	first := c.take(q)
 	if first.Wait == 0 || first.Reservation == 0 {
-		t.Fatalf("Take = %+v, want to wait", first)
+		t.Fatalf("Take = %+v, want a wait", first)
 	}
 	c.pass(first.Wait - time.Millisecond)
 	if again := c.take(state.Take{Quota: q.Quota, Reservation: first.Reservation}); again.Wait != time.Millisecond || again.Reservation != first.Reservation {
-		t.Errorf("Take a moment early = %+v, want to wait for it", again)
+		t.Errorf("Take a moment early = %+v, want a wait for it", again)
 	}
 	c.pass(time.Millisecond)
 	if got := c.take(q); got.Wait == 0 {
-		t.Error("a newcomer is let in before the one who waited")
+		t.Error("a newcomer is admitted before the waiting caller")
 	}
 	c.mustEnter(t, state.Take{Quota: q.Quota, Reservation: first.Reservation})
 }
@@ -234,45 +233,44 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
 	q := state.Quota{Tokens: 60_000}
-	// However large a call is, it is let in, and those after it wait until it is paid.
+	// A call of any size is admitted, and those after it wait until the quota has paid for it.
 	c.mustEnter(t, state.Take{Quota: q, Tokens: 120_000})
 	got := c.take(state.Take{Quota: q, Tokens: 1, NoReservation: true})
 	if got.Wait < 2*time.Minute || got.Wait > 130*time.Second || got.Reservation != 0 {
-		t.Errorf("Take after twice the quota = %+v, want two minutes and a bit", got)
+		t.Errorf("Take after twice the quota = %+v, want slightly more than two minutes", got)
 	}
-	// The call used less: the time comes earlier.
+	// The call used less, so the time moves forward.
 	c.Correct(q, -118_000, c.now)
 	c.mustEnter(t, state.Take{Quota: q, Tokens: 1})
-	// And more: later.
+	// It used more, so the time moves back.
 	c.Correct(q, 60_000, c.now)
 	if got := c.take(state.Take{Quota: q, Tokens: 1}); got.Wait < 59*time.Second || got.Wait > 70*time.Second {
 		t.Errorf("Take after a call that used more = %+v, want about a minute", got)
 	}
 }
 
-// A17: a provider that has enough is left alone, and then asked at half the pace,
-// which recovers.
+// After a provider's pause, calls resume at half the pace, which recovers (A17).
 func TestPause(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
 	q := state.Take{Quota: state.Quota{Requests: 60}}
 	c.mustEnter(t, q)
-	for range 50 { // those that were in flight say the same
+	for range 50 { // the calls in flight report the same
 		c.Pause(20*time.Second, c.now)
 	}
 	first, second := c.take(q), c.take(q)
 	if first.Wait < 20*time.Second || first.Wait > 25*time.Second || !first.Paused {
-		t.Errorf("the first is to wait %+v, want the pause and no more than its place", first)
+		t.Errorf("the first waits %+v, want the pause and no later than its reservation", first)
 	}
 	if gap := second.Wait - first.Wait; gap < 2*time.Second || gap > 2200*time.Millisecond {
-		t.Errorf("after a pause calls are %s apart, want twice as far as before", gap)
+		t.Errorf("after a pause calls are %s apart, want twice the previous interval", gap)
 	}
-	// A pause that comes while they wait moves all of them on.
+	// A pause during the wait moves all reservations back.
 	c.pass(20 * time.Second)
 	c.Pause(time.Minute, c.now)
 	c.pass(first.Wait)
 	if got := c.take(state.Take{Quota: q.Quota, Reservation: first.Reservation}); got.Wait == 0 || got.Reservation != first.Reservation {
-		t.Errorf("Take with a place in a pause = %+v, want to wait with it", got)
+		t.Errorf("Take with a reservation during a pause = %+v, want it moved", got)
 	}
 	c.pass(10 * time.Minute)
 	if c.mustEnter(t, q); c.Speed != 100 {
@@ -280,7 +278,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Without a limit a pause is all there is, and those who waited come one by one.
+// Without a limit there is only the pause, and callers that waited are admitted one by one.
 func TestPauseWithoutLimit(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
@@ -292,12 +290,12 @@ func TestPauseWithoutLimit(t *testing.T) {
 	for range 100 {
 		got := c.take(state.Take{})
 		if got.Wait < 10*time.Second || got.Wait > 25*time.Second || seen[got.Wait] {
-			t.Fatalf("Take = %+v, want a place of its own after the pause", got)
+			t.Fatalf("Take = %+v, want its own reservation after the pause", got)
 		}
 		seen[got.Wait] = true
 	}
 	if got := c.take(state.Take{NoReservation: true}); got.Reservation != 0 || !got.Paused {
-		t.Errorf("Take without a place = %+v", got)
+		t.Errorf("Take without a reservation = %+v", got)
 	}
 	c.pass(time.Minute)
 	c.mustEnter(t, state.Take{})
@@ -307,8 +305,8 @@ func TestPauseWithoutLimit(t *testing.T) {
 	}
 }
 
-// However many wait, places are given for an hour; who comes then gets none, and
-// looks again earlier.
+// Reservations cover at most an hour, however many callers wait; a later caller gets none, and asks again
+// sooner.
 func TestHorizon(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}
@@ -320,7 +318,7 @@ func TestHorizon(t *testing.T) {
 	}
 }
 
-// A clock that goes back changes nothing.
+// A clock that steps back changes nothing.
 func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: began}

@@ -34,7 +34,7 @@ func TestEncode(t *testing.T) {
 	want := full()
 	for i, v := 0, reflect.ValueOf(want); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
-			t.Errorf("the record has no %s: give it one", v.Type().Field(i).Name)
+			t.Errorf("the record has no %s: set it in full", v.Type().Field(i).Name)
 		}
 	}
 	for _, eager := range []string{"another", want.Token, ""} {
@@ -50,7 +50,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// A record that can be read can be written, and reads the same then.
+// A record that decodes can be encoded, and then decodes to the same record.
 func FuzzDecode(f *testing.F) {
 	b, err := record.Encode(full())
 	if err != nil {
@@ -65,7 +65,7 @@ func FuzzDecode(f *testing.F) {
 		r.Header = r.Header.Formatted(state.Format) // Encode never writes 0
 		again, err := record.Encode(r)
 		if err != nil {
-			t.Fatalf("Encode of what %q says: %v", b, err)
+			t.Fatalf("Encode of what %q decodes to: %v", b, err)
 		}
 		same, err := record.Decode(string(again))
 		if diff := cmp.Diff(r, same, equal); err != nil || diff != "" {

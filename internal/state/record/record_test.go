@@ -38,8 +38,8 @@ func claim(t *testing.T, r *record.Record, token string, now time.Time) state.Cl
 	return c
 }
 
-// A run that nobody takes comes up after the delay, then ever more rarely, and
-// never more rarely than 64 times the delay (I2).
+// A run that no worker takes is due after the delay, then at growing intervals of at most 64 times the delay
+// (I2).
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -54,13 +54,13 @@ func TestBackoff(t *testing.T) {
 		}
 		next += gap
 	}
-	// A commit starts anew.
+	// A commit resets the interval.
 	c := claim(t, &r, "t", at(next))
 	s, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(start)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Log = append(make([]state.Entry, 1), s.Log...) // the entry before is the store's
+	s.Log = append(make([]state.Entry, 1), s.Log...) // the entry before belongs to the store
 	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(next)); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A renewed lease keeps the sweeper away; a lapsed one does not (I2, I8).
+// The sweeper skips a run with a renewed lease, and finds one whose lease has expired (I2, I8).
 func TestLease(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -87,9 +87,9 @@ func TestLease(t *testing.T) {
 		t.Fatalf("Sweep after the lease = %+v, %v", d, ok)
 	}
 	if _, err := r.Renew(c.Lease, lease, delay, at(50)); err == nil {
-		t.Error("a lease that was swept away can be renewed")
+		t.Error("a lease whose run was swept can be renewed")
 	}
-	// Its own claim, repeated after a lost reply, counts once.
+	// The same claim, repeated after a lost reply, counts once.
 	for range 2 {
 		if got := claim(t, &r, "t3", at(51)); got.Attempt != 2 {
 			t.Errorf("attempt = %d, want 2", got.Attempt)
@@ -97,8 +97,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A wait is woken when its time has come, not before, even if it was not
-// finalized until then.
+// A waiting run is woken when its time has come, not before, even if it was not finalized until then.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -125,7 +124,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// An inbox has a limit of signals.
+// The inbox has a maximum number of signals.
 func TestInboxLimit(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -138,7 +137,7 @@ func TestInboxLimit(t *testing.T) {
 	}
 }
 
-// A run remembers the ids of its last 1,000 signals, and no more.
+// A run keeps the ids of its last 1,000 signals only.
 func TestSeenIsBounded(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
@@ -151,20 +150,20 @@ func TestSeenIsBounded(t *testing.T) {
 	}
 	for n := range 1001 {
 		signal(n)
-		r.Inbox = nil // as if a turn had dealt with it
+		r.Inbox = nil // as if a turn had consumed it
 	}
 	if len(r.Seen) != 1000 {
-		t.Errorf("%d ids are remembered, want 1000", len(r.Seen))
+		t.Errorf("%d ids are kept, want 1000", len(r.Seen))
 	}
 	if n := signal(1); n != 0 {
 		t.Errorf("a repeated signal makes the inbox %d long, want 0", n)
 	}
 	if n := signal(0); n != 1 {
-		t.Errorf("a signal from before memory makes the inbox %d long, want 1", n)
+		t.Errorf("a signal with a dropped id makes the inbox %d long, want 1", n)
 	}
 }
 
-// A commit that makes no sense is refused and changes nothing.
+// An invalid commit is refused and changes nothing.
 func TestCommitRefuses(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)

@@ -23,7 +23,7 @@ func testAgents(t *testing.T, s state.AdminStore) {
 		}
 	}
 	if _, err := s.PutAgent(t.Context(), state.DefaultTenant, "b.c/d", json.RawMessage(`{}`), false); err != nil {
-		t.Fatalf("PutAgent with an odd name: %v", err)
+		t.Fatalf("PutAgent with unusual characters in the name: %v", err)
 	}
 	for version, want := range map[int]string{0: `{"v":2}`, 1: `{"v":1}`, 2: `{"v":2}`} {
 		if got, err := s.Agent(t.Context(), state.DefaultTenant, "a", version); err != nil || string(got.Definition) != want {
@@ -55,7 +55,7 @@ func testAgents(t *testing.T, s state.AdminStore) {
 	}
 	testPins(t, s)
 	testAgentsOfTenants(t, s)
-	// Writers that race get versions of their own.
+	// Concurrent writers each get a version of their own.
 	var mu sync.Mutex
 	versions := map[int]bool{}
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func testDeletionsOfAgent(t *testing.T, s state.AdminStore) {
 	}
 }
 
-// Equal definitions make one version, also of writers that race, unless a writer wants another one.
+// Equal definitions create one version, also with concurrent writers, unless a writer requests another.
 func testEqualAgents(t *testing.T, s state.AdminStore) {
 	put := func(definition string, always bool) int {
 		v, err := s.PutAgent(t.Context(), state.DefaultTenant, "equal", json.RawMessage(definition), always)
@@ -124,7 +124,7 @@ func testEqualAgents(t *testing.T, s state.AdminStore) {
 		wg.Wait()
 	}
 	if got := put(`{"v":1}`, true); got != 4 {
-		t.Errorf("a writer that wants another version got %d, want 4", got)
+		t.Errorf("a writer that requests another version got %d, want 4", got)
 	}
 	if err := s.DeleteAgent(t.Context(), state.DefaultTenant, "equal"); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func testEqualAgents(t *testing.T, s state.AdminStore) {
 	}
 }
 
-// A name means another agent for each tenant.
+// Each tenant has its own agents, also under equal names.
 func testAgentsOfTenants(t *testing.T, s state.AdminStore) {
 	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
 		v, err := s.PutAgent(t.Context(), tenant, "shared", json.RawMessage(`{"of":"`+tenant+`"}`), false)

@@ -16,12 +16,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Agree makes the same random calls on a store and on a model of it, a store that
-// is known to be right, and compares every answer. It finds what Exercise has no
-// topic for: the reimplementation of the rules is held to the original, call by call.
+// Agree makes the same random calls on a store and on a model of it, a store that is known to be correct, and
+// compares every answer. It covers what has no topic in Exercise: the reimplementation of the rules is compared
+// with the original, call by call.
 //
-// Leases and delays end at once or never, so the clocks of the two stores play no part. Both open
-// functions return empty stores, which are closed after each sequence if they can be.
+// Leases and delays end at once or never, so the clocks of the two stores do not matter. Both open functions
+// return empty stores, which are closed after each sequence if they can be.
 func Agree[S, M state.RunStore](t *testing.T, open func(t *testing.T) S, model func(t *testing.T) M) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -68,12 +68,12 @@ type duel struct {
 	id           state.RunID
 	claims       []turn
 	commits      []sent
-	tokens       int // and other words used once
+	tokens       int // counters for other unique words
 	drawn        map[string]time.Duration
-	eagerly      bool // the next commit claims a turn, if anything can
+	eagerly      bool // the next commit claims a turn, if one can be claimed
 }
 
-// turn is a claim that was granted, with what was recorded under it.
+// turn is a granted claim with its recorded entries.
 type turn struct {
 	state.Claim
 	recorded []state.Entry
@@ -85,7 +85,7 @@ type sent struct {
 	commit state.Commit
 }
 
-// span is a duration that is over at once or never; both stores get the same.
+// span is a duration that ends at once or never; both stores get the same.
 func (d *duel) span(label string) time.Duration {
 	if v, ok := d.drawn[label]; ok {
 		return v
@@ -98,8 +98,7 @@ func (d *duel) span(label string) time.Duration {
 	return v
 }
 
-// both makes one call on the model and on the store, and returns what the model
-// said.
+// both makes one call on the model and on the store, and returns the model's answer.
 func (d *duel) both(name string, call func(state.RunStore) (any, error)) any {
 	d.drawn = nil
 	want, wantErr := call(d.model)
@@ -182,7 +181,7 @@ func (d *duel) version() int64 {
 func (d *duel) claim(rt *rapid.T) {
 	d.tokens++
 	token := fmt.Sprint("token", d.tokens)
-	// An eager claim may be answered from memory, which knows nothing of what came since.
+	// An eager claim may be served from memory, without later changes.
 	if len(d.claims) > 0 && !d.claims[len(d.claims)-1].eager && rapid.IntRange(0, 4).Draw(rt, "its own token") == 0 {
 		token = d.claims[len(d.claims)-1].Lease.Token
 	}
@@ -305,7 +304,7 @@ func (d *duel) commit(rt *rapid.T) {
 		d.tokens++
 		s.commit.EagerClaim = fmt.Sprint("token", d.tokens)
 	}
-	// A repetition has the same arguments, and may come late.
+	// A repetition has the same arguments, and may be late.
 	if !d.eagerly && len(d.commits) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
 		s = d.commits[len(d.commits)-1]
 	}
@@ -343,7 +342,7 @@ func (d *duel) eager(rt *rapid.T) {
 	d.claim(rt)
 }
 
-// committed shows what state.Committed does not encode.
+// committed has the fields of state.Committed that its encoding lacks.
 type committed struct {
 	state.Committed
 	Claimed bool
@@ -368,7 +367,7 @@ func (d *duel) abort(rt *rapid.T) {
 	})
 }
 
-// listed makes no difference between no runs and an empty list of them.
+// listed treats a nil list and an empty list as equal.
 func listed[E any](list []E, err error) (any, error) { return append([]E{}, list...), err }
 
 func (d *duel) sweep(rt *rapid.T) {
@@ -377,8 +376,8 @@ func (d *duel) sweep(rt *rapid.T) {
 	}).Draw(rt, "backlog")
 	delay := rapid.SampledFrom([]time.Duration{0, long}).Draw(rt, "delay")
 	if delay == 0 {
-		// Without a delay, a covered run is due again after as long as it has been queued: a time
-		// that passes, and not for both stores at once.
+		// Without a delay, a covered run is due again after as long as it has been queued: that time passes at
+		// different moments for the two stores.
 		backlog = nil
 	}
 	d.both("Sweep", func(s state.RunStore) (any, error) { return listed(s.Sweep(d.t.Context(), 10, delay, backlog)) })
@@ -396,11 +395,11 @@ func (d *duel) markFinalized(rt *rapid.T) {
 	d.both("MarkFinalized", func(s state.RunStore) (any, error) { return nil, s.MarkFinalized(d.t.Context(), d.id, seq) })
 }
 
-// read compares what the two stores hold, after every call.
+// read compares the contents of the two stores after every call.
 func (d *duel) read(*rapid.T) {
 	d.both("Load", func(s state.RunStore) (any, error) { return s.Load(d.t.Context(), d.id) })
 	d.both("Log", func(s state.RunStore) (any, error) { return listed(s.Log(d.t.Context(), d.id, 0, 0)) })
-	// Each list that could have the run does or does not, whatever the index has been through.
+	// Each list that could contain the run does so in both or in neither, whatever changes the index has seen.
 	is, err := d.model.Load(d.t.Context(), d.id)
 	if err != nil {
 		d.rt.Fatalf("Load: %v", err)

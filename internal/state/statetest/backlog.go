@@ -7,9 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A queued run whose message waits in a backlog is due once, in case that the message was never
-// published, and then left to the backlog. One that was released may have no message: it is due when
-// its worker has said, however long the backlog is.
+// A queued run whose message is in a backlog is due once, in case the message was never published, and then
+// left to the backlog. A released run may have no message: it is due at the time its worker set, however long
+// the backlog is.
 func testSweepBacklog(t *testing.T, s *suite) {
 	backlog := state.Backlog{state.Normal: time.Unix(1, 0), state.High: time.Unix(1, 0)}
 	waits, aborted := newRun(t), newRun(t)
@@ -32,7 +32,7 @@ func testSweepBacklog(t *testing.T, s *suite) {
 	}
 	for deadline := time.Now().Add(soon); len(released) > 0 || covered == 0; breathe(t) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d runs that were released never came up in a sweep, and the run with a message came up %d times", len(released), covered)
+			t.Fatalf("%d released runs were not swept, and the run with a message was swept %d times", len(released), covered)
 		}
 		due, err := s.Sweep(t.Context(), 1000, long, backlog)
 		if err != nil {
@@ -41,12 +41,12 @@ func testSweepBacklog(t *testing.T, s *suite) {
 		for _, d := range due {
 			if d.Run == waits.ID {
 				if covered++; covered > 1 || !d.NeedsTurn || !d.Covered || d.Sweeps != 1 || d.Version != waits.Version {
-					t.Errorf("Sweep brings up %+v, the %d. time; want it once, with the message that it has", d, covered)
+					t.Errorf("Sweep returns %+v for the %d. time; want it once, with its existing message", d, covered)
 				}
 				continue
 			}
 			if d.Covered || !released[d.Run] || !d.NeedsTurn {
-				t.Errorf("Sweep brings up %+v, want the turns of runs that were released", d)
+				t.Errorf("Sweep returns %+v, want the turns of released runs", d)
 			}
 			delete(released, d.Run)
 		}

@@ -22,14 +22,13 @@ func pending(t *testing.T, first state.RunID, i int) state.State {
 	})
 }
 
-// A run that its batch holds is started by one signal, once, and by nothing else
-// (L8).
+// A pending run of a batch is started by one signal, once, and by nothing else (L8).
 func testBatchStart(t *testing.T, s *suite) {
 	run := pending(t, newRun(t).ID, 1)
 	start := state.Signal{ID: "start", Start: true, At: created}
 	s.store(t, run)
 	if c := s.claim(t, run.ID, run.Version); c.Outcome != state.ClaimWaiting {
-		t.Fatalf("Claim of a held run = %s", c.Outcome)
+		t.Fatalf("Claim of a pending run = %s", c.Outcome)
 	}
 	// Messages in the meantime leave it pending, and do not prevent its start.
 	if w, err := s.Signal(t.Context(), run.ID, message("m1", "and this"), long); err != nil || !w.Publish {
@@ -42,7 +41,7 @@ func testBatchStart(t *testing.T, s *suite) {
 		t.Fatalf("start = %+v, %v; want to publish version %d", w, err, run.Version+1)
 	}
 	if w, err := s.Signal(t.Context(), run.ID, start, long); err != nil || w != (state.Wake{}) {
-		t.Errorf("start again = %+v, %v; want nothing", w, err)
+		t.Errorf("second start = %+v, %v; want nothing", w, err)
 	}
 	c = s.mustClaim(t, run.ID, run.Version+1)
 	if len(c.Signals) != 1 || !c.Signals[0].Start || c.State.Batch == nil || !c.State.Batch.PendingInBatch || c.State.Batch.Index != 1 {
@@ -51,7 +50,7 @@ func testBatchStart(t *testing.T, s *suite) {
 	s.commitState(t, c, move(t, c.State.Started(), state.NextTurn, state.Entry{}))
 	start.ID = "another"
 	if _, err := s.Signal(t.Context(), run.ID, start, long); wantErr[*state.NotWaitingError](t, err).Name != state.AwaitStart {
-		t.Errorf("start of a run that has started = %v", err)
+		t.Errorf("start of a started run = %v", err)
 	}
 	if got, err := s.Load(t.Context(), run.ID); err != nil || got.Batch.PendingInBatch {
 		t.Errorf("started run: held %v, %v", got.Batch.PendingInBatch, err)
@@ -83,7 +82,7 @@ func testListBatch(t *testing.T, s *suite) {
 		t.Errorf("runs of the batch = %v, want %s and %s", got, first.Plus(1), first)
 	}
 	if got := list(state.Filter{Batch: batch, Status: []state.Status{state.Waiting}}); !slices.Equal(got, []state.RunID{first.Plus(1)}) {
-		t.Errorf("held runs of the batch = %v", got)
+		t.Errorf("pending runs of the batch = %v", got)
 	}
 	if got := list(state.Filter{Batch: batch, Cursor: string(first.Plus(1))}); !slices.Equal(got, []state.RunID{first}) {
 		t.Errorf("runs of the batch before the second = %v", got)

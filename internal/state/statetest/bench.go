@@ -13,15 +13,15 @@ import (
 // benchTurns is the number of turns of a run in Benchmark.
 const benchTurns = 100
 
-// Benchmark measures what a turn asks of a store: its claim, the record of a response
-// and the commit, each by itself, and all of them where each commit claims the next turn.
+// Benchmark measures the store's cost of a turn: its claim, the record of a response and the commit, each
+// alone, and all of them where each commit claims the next turn.
 func Benchmark(b *testing.B, s state.RunStore) {
 	s.SetFormat(state.Format)
 	for _, step := range []string{"claim", "record", "commit", "eager"} {
 		b.Run(step, func(b *testing.B) {
 			b.ReportAllocs()
 			eager := step == "eager"
-			// The clock stands still but for the step; eager is all of a turn.
+			// Only the step is timed; eager is the whole turn.
 			pause, resume := b.StopTimer, b.StartTimer
 			if eager {
 				pause, resume = func() {}, func() {}

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run that has ended can be deleted, with all that is kept of it; one in flight cannot.
+// An ended run can be deleted, with all its data; one in flight cannot.
 func testDelete(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Agent = "doomed"
@@ -27,7 +27,7 @@ func testDelete(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	s.commit(t, s.mustClaim(t, run.ID, 1), state.EndCompleted, state.Entry{})
-	kept := s.create(t) // without a key, which would have it sealed first
+	kept := s.create(t) // without a key, whose deletion would seal it first
 	if err := s.Delete(t.Context(), kept.ID); !errors.As(err, &live) || live.ID != kept.ID {
 		t.Errorf("Delete of a queued run without a key = %v", err)
 	}
@@ -65,7 +65,7 @@ func testDelete(t *testing.T, s *suite) {
 	}
 	counts, err := s.Counts(t.Context())
 	if err != nil || counts[state.Completed] != 0 || counts[state.Queued] != 1 {
-		t.Errorf("Counts = %v, %v; want the run that was kept", counts, err)
+		t.Errorf("Counts = %v, %v; want only the other run", counts, err)
 	}
 	if due, err := s.Sweep(t.Context(), 10, time.Minute, nil); err != nil || len(due) > 0 {
 		t.Errorf("Sweep = %v, %v", due, err)
@@ -73,7 +73,7 @@ func testDelete(t *testing.T, s *suite) {
 	again := newRun(t)
 	second, err := s.Create(t.Context(), state.NewRun{State: again, Key: "order 7", Fingerprint: "another", RedeliveryDelay: time.Minute})
 	if err != nil || second.State.ID != again.ID {
-		t.Errorf("the idempotency key gives %s, %v", second.State.ID, err)
+		t.Errorf("the idempotency key returns %s, %v", second.State.ID, err)
 	}
 	if _, err := s.Load(t.Context(), kept.ID); err != nil {
 		t.Error(err)
@@ -155,7 +155,7 @@ func testDeleteKey(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if again := submit("k"); !again.Existing || again.State.ID != run.ID {
-		t.Errorf("after a refused deletion the key gives run %s, want %s", again.State.ID, run.ID)
+		t.Errorf("after a refused deletion the key returns run %s, want %s", again.State.ID, run.ID)
 	}
 	s.commit(t, s.mustClaim(t, run.ID, 2), state.UserMessage, state.Entry{})
 	s.commit(t, s.mustClaim(t, run.ID, 3), state.EndCompleted, state.Entry{})
@@ -166,11 +166,11 @@ func testDeleteKey(t *testing.T, s *suite) {
 		t.Errorf("after the deletion LoadByKey = run %q, %v, want ErrNotFound", st.ID, err)
 	}
 	if again := submit("k"); again.Existing || again.State.ID == run.ID {
-		t.Errorf("after the deletion the key gives run %s, want a new run", again.State.ID)
+		t.Errorf("after the deletion the key returns run %s, want a new run", again.State.ID)
 	}
 }
 
-// A batch keeps the status of each run that was deleted.
+// A batch keeps the status of each deleted run.
 func testDeleteBatch(t *testing.T, s *suite) {
 	first := newRun(t).ID
 	runs := []state.State{pending(t, first, 0), pending(t, first, 1)}
@@ -202,8 +202,7 @@ func testDeleteBatch(t *testing.T, s *suite) {
 	}
 }
 
-// A sealed run takes no message, and can be read. It is as before when the seal is taken back
-// with its token.
+// A sealed run rejects messages but can be read. Removing the seal with its token restores it.
 func testSeal(t *testing.T, s *suite) {
 	run, child := s.create(t), newRun(t).ID
 	if _, err := s.Admit(t.Context(), run.ID, []state.RunID{child}, 9); err != nil {
@@ -243,7 +242,7 @@ func testSeal(t *testing.T, s *suite) {
 		t.Errorf("Signal after Unseal = %+v, %v", w, err)
 	}
 	if _, err := s.Seal(t.Context(), run.ID, "c"); wantErr[*state.NotEndedError](t, err).Status != state.Queued {
-		t.Errorf("Seal of a run that continues = %v", err)
+		t.Errorf("Seal of a continued run = %v", err)
 	}
 	if _, err := s.Seal(t.Context(), newRun(t).ID, "c"); !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
 		t.Errorf("Seal of a run that never existed = %v", err)
@@ -270,7 +269,7 @@ func testSealRace(t *testing.T, s *suite) {
 		_, err := s.Load(t.Context(), run.ID)
 		switch {
 		case said == nil && (deleted == nil || err != nil):
-			t.Errorf("Signal accepted the message, the deletion returned %v and Load then %v; want the deletion refused and the run there", deleted, err)
+			t.Errorf("Signal accepted the message, the deletion returned %v and Load then %v; want the deletion refused and the run kept", deleted, err)
 		case said != nil && (deleted != nil || !errors.Is(err, state.ErrDeleted)):
 			t.Errorf("Signal refused the message (%v), the deletion returned %v and Load then %v; want no error of the deletion, and ErrDeleted from Load", said, deleted, err)
 		}

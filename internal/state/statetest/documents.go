@@ -18,7 +18,7 @@ import (
 func testDocuments(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	if d, err := s.Document(ctx, state.KeyDocument, "a"); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Document that there is not = %s, %v", d, err)
+		t.Errorf("Document that does not exist = %s, %v", d, err)
 	}
 	put := func(kind state.DocumentKind, name, data string) {
 		t.Helper()
@@ -31,7 +31,7 @@ func testDocuments(t *testing.T, s state.AdminStore) {
 	put(state.KeyDocument, "b.*>c", `{"n":3}`)
 	put(state.TenantDocument, "a", `{"n":4}`)
 	if d, err := s.Document(ctx, state.KeyDocument, "a"); err != nil || string(d) != `{"n":2}` {
-		t.Errorf("Document = %s, %v; want the one that was put last", d, err)
+		t.Errorf("Document = %s, %v; want the latest", d, err)
 	}
 	all, err := s.Documents(ctx, state.KeyDocument)
 	if want := []string{"a", "b.*>c"}; err != nil || !slices.Equal(slices.Sorted(maps.Keys(all)), want) || string(all["b.*>c"]) != `{"n":3}` {
@@ -85,7 +85,7 @@ func testListDocuments(t *testing.T, s state.AdminStore) {
 	if names := list("", 3); len(names) != 0 {
 		t.Errorf("without documents: %q", names)
 	}
-	// Patterns of the servers are not patterns here, and the order is that of bytes.
+	// Wildcards of the servers have no special meaning here, and the order is that of bytes.
 	names := []string{"a", "a%", "a*", "a/", "a/1", "a/10", "a/2", "a/é", "a>", "aB", "a_", "ab", "b"}
 	for i := range names {
 		name := names[(i*5)%len(names)]
@@ -120,7 +120,7 @@ func testListDocuments(t *testing.T, s state.AdminStore) {
 	}
 }
 
-// A document is replaced as it was read, and by one of those who read the same.
+// A document is replaced only if it is unchanged since it was read, by one of several writers.
 func testReplaceDocument(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	replace := func(was, data string) error {
@@ -176,7 +176,7 @@ func testReplaceDocument(t *testing.T, s state.AdminStore) {
 		}
 		all.Wait()
 		if won.Load() != 1 {
-			t.Errorf("%d of %d who had read the same document replaced it, want 1", won.Load(), writers)
+			t.Errorf("%d of %d writers with the same document replaced it, want 1", won.Load(), writers)
 		}
 		now, err := s.Document(ctx, state.DraftsOf("one"), "a.*>b")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -188,7 +188,7 @@ func testReplaceDocument(t *testing.T, s state.AdminStore) {
 	}
 }
 
-// The audit of a tenant is read from its newest entry back, page by page.
+// The audit of a tenant is read newest first, page by page.
 func testAudit(t *testing.T, s state.AdminStore) {
 	ctx := t.Context()
 	if got, next, err := s.Audit(ctx, "one", "", 3); err != nil || len(got) != 0 || next != "" {

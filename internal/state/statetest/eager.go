@@ -21,7 +21,7 @@ func (s *suite) commitEagerly(t *testing.T, c state.Claim, token string) (state.
 	return l, done
 }
 
-// A turn that a commit claims is its worker's like any that was claimed.
+// A turn that a commit claims belongs to its worker like any claimed turn.
 func testEager(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -30,7 +30,7 @@ func testEager(t *testing.T, s *suite) {
 		t.Fatalf("Commit = %+v, want version 2 queued and claimed", done)
 	}
 	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Running {
-		t.Errorf("a run that is claimed eagerly is %s", got.Status)
+		t.Errorf("an eagerly claimed run is %s", got.Status)
 	}
 	s.notDue(t, run.ID)
 	if owners, err := s.Owners(t.Context()); err != nil || len(owners) != 1 || owners[0] != l.Worker {
@@ -54,7 +54,7 @@ func testEager(t *testing.T, s *suite) {
 	}
 }
 
-// mustRepeat claims once more with the same token.
+// mustRepeat claims again with the same token.
 func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), q)
@@ -64,8 +64,8 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 	return c
 }
 
-// A worker that has the message of an eagerly claimed turn may claim it, as the first attempt,
-// unless the eager worker has written something by then. The second of the two is fenced (I8).
+// A worker with the message of an eagerly claimed turn may claim it, as the first attempt, unless the eager
+// worker has written something by then. The second of the two is fenced (I8).
 func testEagerTaken(t *testing.T, s *suite) {
 	take := func(run state.RunID, version int64) state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))
@@ -86,7 +86,7 @@ func testEagerTaken(t *testing.T, s *suite) {
 			_, err := s.Record(t.Context(), l, state.Record{From: 2, Started: []string{"c1"}})
 			return err
 		},
-		// Before the calls that a person has approved nothing is left to write.
+		// Before calls that a person has approved, there is nothing to write.
 		"recorded nothing": func(l state.Lease) error { _, err := s.Record(t.Context(), l, state.Record{From: 2}); return err },
 	}
 	for name, touch := range touch {
@@ -97,7 +97,7 @@ func testEagerTaken(t *testing.T, s *suite) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if c := take(run.ID, 2); c.Outcome != state.ClaimBusy {
-				t.Errorf("%s: taken all the same: %s", name, c.Outcome)
+				t.Errorf("%s: still taken: %s", name, c.Outcome)
 			}
 			continue
 		}
@@ -147,8 +147,8 @@ func testEagerNot(t *testing.T, s *suite) {
 	}
 }
 
-// I7: the message of a turn that was claimed eagerly may be far back in its queue, or lost. That of
-// the sweeper overtakes if the run is to be aborted.
+// The message of an eagerly claimed turn may be far back in its queue, or lost. If the run has a pending abort,
+// the sweeper's message overtakes it (I7).
 func testEagerAbort(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -170,8 +170,8 @@ func testEagerAbort(t *testing.T, s *suite) {
 	}
 }
 
-// I7: a store may answer an eager claim from memory, without an abort that has come since. The
-// first write to the journal reports it.
+// A store may serve an eager claim from memory, without a later abort. The first write to the journal reports
+// the abort (I7).
 func testEagerAbortOnRecord(t *testing.T, s *suite) {
 	run := s.create(t)
 	eager, done := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager")
@@ -193,7 +193,7 @@ func testEagerAbortOnRecord(t *testing.T, s *suite) {
 	}
 }
 
-// A commit that is repeated says whether the turn is still claimed.
+// A repeated commit reports whether the turn is still claimed.
 func testEagerRepeated(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -211,7 +211,7 @@ func testEagerRepeated(t *testing.T, s *suite) {
 	}
 }
 
-// I2: the message of an eagerly claimed turn may be lost like any, and its worker may go.
+// The message of an eagerly claimed turn may be lost like any other, and its worker may die (I2).
 func testEagerLost(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -227,7 +227,7 @@ func testEagerLost(t *testing.T, s *suite) {
 		t.Errorf("attempt %d, want 2: the first may have begun", c.Attempt)
 	}
 
-	// A claim finds the same once the lease is over, without a sweep.
+	// A claim detects the same once the lease has ended, without a sweep.
 	run = s.create(t)
 	c = s.mustClaim(t, run.ID, 1)
 	commit = commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recent returns the figures of a tenant in the hours around now, and checks that they have no
-// hour and no series twice.
+// recent returns a tenant's figures in the hours around now, and checks that no hour and no series appears
+// twice.
 func (s *suite) recent(t *testing.T, tenant string) map[state.SeriesKey]state.Figures {
 	t.Helper()
 	now, err := s.Now(t.Context())
@@ -49,7 +49,7 @@ func figuresOf(agent, model string, f state.Figures) []state.FigureSeries {
 	return []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: agent, Model: model}, Figures: f}}
 }
 
-// end brings a run to its end, with figures, and repeats the commit.
+// end ends a run, with figures, and repeats the commit.
 func (s *suite) end(t *testing.T, id state.RunID, version int64, repeat int, figures []state.FigureSeries) {
 	t.Helper()
 	c := s.mustClaim(t, id, version)
@@ -62,7 +62,7 @@ func (s *suite) end(t *testing.T, id state.RunID, version int64, repeat int, fig
 	}
 }
 
-// A commit that ends a run adds its figures once, and they outlive the run. Others add nothing.
+// A commit that ends a run adds its figures once, and they outlive the run. Other commits add nothing.
 func testFigures(t *testing.T, s *suite) {
 	if have := s.recent(t, "default"); len(have) != 0 {
 		t.Fatalf("figures before the first run = %v", have)
@@ -83,11 +83,11 @@ func testFigures(t *testing.T, s *suite) {
 		t.Fatalf("Commit without a lease = %v, want ErrFenced", err)
 	}
 	if have := s.recent(t, "default"); len(have) != 0 {
-		t.Errorf("figures of a run that has not ended = %v", have)
+		t.Errorf("figures of a run in flight = %v", have)
 	}
 	s.end(t, run.ID, 2, 2, figuresOf(key.Agent, key.Model, one))
 	if have := s.recent(t, "default"); len(have) != 1 || have[key].String() != one.String() {
-		t.Errorf("figures after a commit that was repeated = %v, want %v once", have, one)
+		t.Errorf("figures after a repeated commit = %v, want %v once", have, one)
 	}
 	if have := s.recent(t, "another"); len(have) != 0 {
 		t.Errorf("figures of another tenant = %v", have)
@@ -117,7 +117,7 @@ func testFigures(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 	}
-	// No process folds the ends of this run before it is deleted.
+	// The figures of this end are not folded before the run is deleted.
 	third := s.create(t)
 	s.end(t, third.ID, 1, 1, figuresOf(key.Agent, key.Model, one))
 	if err := s.Delete(t.Context(), third.ID); err != nil {
@@ -130,7 +130,7 @@ func testFigures(t *testing.T, s *suite) {
 	}
 }
 
-// Figures beyond the maximum of series are added to one that has the rest.
+// Series beyond the maximum are added to one for the rest.
 func testFiguresLimit(t *testing.T, s *suite) {
 	const rest = 7
 	for _, base := range []int{0, state.MaxSeries / 2} {
@@ -158,11 +158,11 @@ func testFiguresLimit(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if len(hours) == 1 && (len(have) != state.MaxSeries || have[state.OtherSeries][state.CounterRuns] != rest+1) {
-		t.Errorf("%d series, %v of them in the one with the rest; want %d and %d", len(have), have[state.OtherSeries], state.MaxSeries, rest+1)
+		t.Errorf("%d series, with %v in the one for the rest; want %d and %d", len(have), have[state.OtherSeries], state.MaxSeries, rest+1)
 	}
 }
 
-// Runs that end while others read and fold are each counted once.
+// Runs that end during reads and folds are each counted once.
 func testFiguresRace(t *testing.T, s *suite) {
 	const runs = 40
 	one := figuresOf("a", "m", state.Figures{state.CounterRuns: 1})

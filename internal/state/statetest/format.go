@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run of a newer format is left alone, and does not keep others from being served.
+// A run in a newer format is not touched, and does not block others.
 func testNewerFormat(t *testing.T, s *suite) {
 	run := newRun(t)
 	run.Format = state.Format + 1
@@ -84,8 +84,8 @@ func full(t *testing.T) state.State {
 	return s
 }
 
-// Commits keep all fields that are fixed at submission, for every format that the caller names:
-// a store writes no format that it cannot read.
+// Commits keep all fields that are fixed at submission, in every format that the caller sets: a store writes no
+// format that it cannot read.
 func testFormats(t *testing.T, s *suite) {
 	run := full(t)
 	s.store(t, run)
@@ -110,7 +110,7 @@ func testFormats(t *testing.T, s *suite) {
 			if got.Format < 1 || got.Format > state.Format {
 				t.Errorf("after SetFormat(%d) %s returns format %d, want 1 to %d", write, what, got.Format, state.Format)
 			}
-			// Turns change these.
+			// Turns change these fields.
 			same := run
 			same.Format, same.Status, same.Transition, same.Version, same.UpdatedAt, same.StartedAt = got.Format, got.Status, got.Transition, version, got.UpdatedAt, got.StartedAt
 			if diff := cmp.Diff(encode(t, same), encode(t, got)); diff != "" {

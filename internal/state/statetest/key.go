@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run is found by the key that it was created with, and by nothing else.
+// A run is found only by the key under which it was created.
 func testLoadByKey(t *testing.T, s *suite) {
 	run := newRun(t)
 	missing := func(when, tenant, key string) {

@@ -7,8 +7,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The record of a lost run is a run that has ended: it can be read, is in the lists of its tenant,
-// is due until it is finalized, and never takes the place of a run that the store has.
+// The record of a lost run is an ended run: it can be read, is in its tenant's lists, is due until it is
+// finalized, and never replaces an existing run.
 func testLost(t *testing.T, s *suite) {
 	have := s.create(t)
 	lost, err := have.Lost(created, "why")
@@ -17,7 +17,7 @@ func testLost(t *testing.T, s *suite) {
 	}
 	made, err := s.Create(t.Context(), state.NewRun{State: lost, RedeliveryDelay: long})
 	if err != nil || !made.Existing || made.State.Status != state.Queued {
-		t.Errorf("the record of a run that is there = %+v, %v", made, err)
+		t.Errorf("the record of an existing run = %+v, %v", made, err)
 	}
 	known := state.State{ID: newRun(t).ID, Tenant: "acme"}
 	if lost, err = known.Lost(created, "why"); err != nil {

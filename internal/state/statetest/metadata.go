@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// hostileValues are values of metadata that an index must keep apart.
+// hostileValues are metadata values that an index must keep apart.
 func hostileValues() []string {
 	return []string{
 		"", "42", "4", "42 ", "42\n", "42\x00", "\x00", "a\nmeta:b", "user\x0042", "=", "x=y", "é", "e\u0301", "\u202e42", "*", "[a-z]",
@@ -17,7 +17,7 @@ func hostileValues() []string {
 	}
 }
 
-// Runs are found by their indexed metadata, each value by itself, whatever it is.
+// Runs are found by their indexed metadata, each value separately, whatever it is.
 func testIndexed(t *testing.T, s *suite) {
 	of := map[string][]state.RunID{}
 	first := state.RunID("")
@@ -48,8 +48,8 @@ func testIndexed(t *testing.T, s *suite) {
 	s.finds(t, state.Filter{Tenant: "default", Metadata: map[string]string{"absent": ""}, Indexed: map[string]state.RunID{"absent": first}})
 }
 
-// Runs from before a key was indexed are found also, and so are those that were indexed then: the
-// index may be older than the filter says.
+// Runs from before a key was indexed are also found, and so are those indexed then: the index may be older than
+// the filter says.
 func testIndexedLater(t *testing.T, s *suite) {
 	var ids []state.RunID
 	for i := range 12 {
@@ -94,7 +94,7 @@ func testIndexedLater(t *testing.T, s *suite) {
 	}
 }
 
-// An index does not mix tenants, and a filter for all tenants does not need it.
+// An index keeps tenants apart, and a filter for all tenants does not need it.
 func testIndexedTenants(t *testing.T, s *suite) {
 	var all []state.RunID
 	of := map[string]state.RunID{}
@@ -114,7 +114,7 @@ func testIndexedTenants(t *testing.T, s *suite) {
 	s.finds(t, f)
 }
 
-// The index by metadata no longer has a deleted run, but has one that a turn ended.
+// A deleted run is no longer found by its metadata; an ended one is.
 func testIndexedDelete(t *testing.T, s *suite) {
 	var ids []state.RunID
 	for range 3 {
@@ -146,7 +146,7 @@ func (s *suite) index(t *testing.T, run state.State, keys ...string) {
 	}
 }
 
-// finds fails unless the pages of a filter have these runs, in this order.
+// finds fails unless the pages of a filter have exactly these runs, in this order.
 func (s *suite) finds(t *testing.T, f state.Filter, want ...state.RunID) {
 	t.Helper()
 	var got []state.RunID

@@ -16,7 +16,7 @@ func messageIn(mode state.Mode, id string) state.Signal {
 	return sig
 }
 
-// An interrupt that arrives during a turn is seen by each write of that turn, and by no later turn.
+// An interrupt during a turn is reported by each write of that turn, and by no later turn.
 func testInterruptDuringTurn(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -55,7 +55,7 @@ func testInterruptDuringTurn(t *testing.T, s *suite) {
 		t.Fatalf("Claim = %+v, %v; want both messages", c, err)
 	}
 	record(false)
-	// Another one arrives, and the turn ends without it.
+	// Another message arrives, and the turn ends without it.
 	if _, err := s.Signal(t.Context(), run.ID, messageIn(state.Interrupt, "s2"), long); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func testInterruptDuringTurn(t *testing.T, s *suite) {
 		t.Fatalf("the next turn has the signals %s", encode(t, c.Signals))
 	}
 	record(false)
-	// An abort comes before an interrupt.
+	// An abort takes precedence over an interrupt.
 	if _, err := s.Signal(t.Context(), run.ID, messageIn(state.Interrupt, "s3"), long); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func testInterruptDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
-// The first write of a turn that its commit has claimed shows an interrupt.
+// The first write of an eagerly claimed turn reports an interrupt.
 func testInterruptEager(t *testing.T, s *suite) {
 	run := s.create(t)
 	l, done := s.commitEagerly(t, s.mustClaim(t, run.ID, 1), "eager")
@@ -93,7 +93,7 @@ func testInterruptEager(t *testing.T, s *suite) {
 	}
 }
 
-// A message that interrupts a run closes the waits that the turn in flight opens after it.
+// A message that interrupts closes the waits that the turn in flight opens afterwards.
 func testInterruptBeforeAwaits(t *testing.T, s *suite) {
 	for _, mode := range []state.Mode{state.Interrupt, state.Rollback} {
 		run := s.create(t)
@@ -101,7 +101,7 @@ func testInterruptBeforeAwaits(t *testing.T, s *suite) {
 		if _, err := s.Signal(t.Context(), run.ID, messageIn(mode, "stop"), long); err != nil {
 			t.Fatal(err)
 		}
-		// The turn in flight opens a wait, without knowledge of the message.
+		// The turn in flight opens a wait, unaware of the message.
 		if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: c.State.LogLen(), Awaits: []string{"result:c1"}}); err != nil || abort == nil || !abort.Interrupt {
 			t.Fatalf("%s: Record = %+v, %v; want an interrupt", mode, abort, err)
 		}
@@ -133,7 +133,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 	if len(c.Signals) != 2 {
 		t.Fatalf("signals = %s", encode(t, c.Signals))
 	}
-	// The turn leaves the wait open, without knowledge of the second interrupt.
+	// The turn leaves the wait open, unaware of the second interrupt.
 	if _, err := s.Signal(t.Context(), run.ID, messageIn(state.Interrupt, "again"), long); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 	}
 }
 
-// A run that is pending in its batch, or that ended poisoned, keeps its wait.
+// A pending run of a batch, or one that ended poisoned, keeps its wait.
 func testInterruptKeepsStart(t *testing.T, s *suite) {
 	if state.InterruptClosesWait(state.AwaitStart) || state.InterruptClosesWait(state.AwaitReplay(7)) {
 		t.Error("InterruptClosesWait is true for the wait for a start or a replay, want false")
@@ -180,7 +180,7 @@ func testInterruptKeepsStart(t *testing.T, s *suite) {
 	}
 }
 
-// A busy run rejects a message in the step that would have taken it.
+// A busy run rejects a message in the same atomic step that would have accepted it.
 func testReject(t *testing.T, s *suite) {
 	run := s.create(t)
 	busy := func(id string, want state.Status) {
@@ -198,7 +198,7 @@ func testReject(t *testing.T, s *suite) {
 	q := s.request(run.ID, done.Version, "w1")
 	q.Token = "eager"
 	s.commit(t, s.mustRepeat(t, q), state.EndCompleted, state.Entry{})
-	// The same signal, refused before, is taken once the run has ended. Of several at once, one is.
+	// The signal refused before is accepted once the run has ended. Of several concurrent ones, exactly one is.
 	var taken atomic.Int64
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -215,17 +215,17 @@ func testReject(t *testing.T, s *suite) {
 	}
 	group.Wait()
 	if n := taken.Load(); n != 1 {
-		t.Errorf("%d messages were taken, want 1", n)
+		t.Errorf("%d messages were accepted, want 1", n)
 	}
 	c = s.mustClaim(t, run.ID, done.Version+1)
 	if len(c.Signals) != 1 {
 		t.Fatalf("signals = %s", encode(t, c.Signals))
 	}
-	// A repetition of what was taken is not another message.
+	// Repeating an accepted signal adds no message.
 	if w, err := s.Signal(t.Context(), run.ID, c.Signals[0], long); err != nil || w != (state.Wake{}) {
 		t.Errorf("repeated Signal = %+v, %v; want nothing", w, err)
 	}
-	// A run that waits is not busy.
+	// A waiting run is not busy.
 	run = s.create(t)
 	s.wait(t, run.ID, 1, "c1")
 	if w, err := s.Signal(t.Context(), run.ID, messageIn(state.Reject, "s1"), long); err != nil || !w.Publish {
@@ -234,8 +234,8 @@ func testReject(t *testing.T, s *suite) {
 	busy("s2", state.Queued)
 }
 
-// A signal with a basis is taken only by a run that is as its sender saw it: no claim, write or commit
-// has come in between. A rollback interrupts like an interrupt.
+// A signal with a basis is accepted only if the run is still in the state that its sender saw: no claim, write
+// or commit has come in between. A rollback interrupts like an interrupt.
 func testBasis(t *testing.T, s *suite) {
 	run := s.create(t)
 	send := func(id string, b state.Basis, want error) {
@@ -264,6 +264,6 @@ func testBasis(t *testing.T, s *suite) {
 	if abort, err := s.Record(t.Context(), c.Lease, state.Record{From: length + 1}); err != nil || abort == nil || !abort.Interrupt {
 		t.Fatalf("Record after a rollback = %+v, %v; want an interrupt", abort, err)
 	}
-	// A repetition of a taken signal succeeds, whatever the state of the run.
+	// Repeating an accepted signal succeeds, whatever has happened to the run since.
 	send("queued", state.Basis{Version: 9}, nil)
 }

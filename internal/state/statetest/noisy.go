@@ -21,13 +21,13 @@ func of(t *testing.T, tenant string, shard int) state.State {
 	}
 }
 
-// Lagging is an optional ability of a store under test that stands for several processes, each of
-// which may learn late which tenants are noisy: CatchUpAll brings all of them up to date.
+// Lagging is an optional interface of a store under test that consists of several processes, each of which may
+// learn late which tenants are noisy: CatchUpAll brings all of them up to date.
 type Lagging interface {
 	CatchUpAll(ctx context.Context)
 }
 
-// catchUp ends the lag that the mark of noisy tenants, a hint, may have.
+// catchUp waits until the mark of noisy tenants, a hint, is up to date.
 func (s *suite) catchUp(t *testing.T) {
 	t.Helper()
 	if several, ok := s.RunStore.(Lagging); ok {
@@ -47,7 +47,7 @@ func (s *suite) created(t *testing.T, tenant string, noisy bool) state.State {
 	return run
 }
 
-// ended takes a run to its end.
+// ended ends a run.
 func (s *suite) ended(t *testing.T, id state.RunID, version int64) {
 	t.Helper()
 	s.catchUp(t)
@@ -56,8 +56,8 @@ func (s *suite) ended(t *testing.T, id state.RunID, version int64) {
 	}
 }
 
-// A tenant is noisy while more of its runs are in flight on a shard than state.NoisyAbove:
-// those that rest do not count, and those of others neither.
+// A tenant is noisy while more of its runs are in flight on a shard than state.NoisyAbove. Resting runs and
+// those of other tenants do not count.
 func testNoisy(t *testing.T, s *suite) {
 	var runs []state.State
 	for range state.NoisyAbove {
@@ -73,7 +73,7 @@ func testNoisy(t *testing.T, s *suite) {
 	if elsewhere, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), RedeliveryDelay: long}); err != nil || elsewhere.Noisy {
 		t.Errorf("Create on another shard = noisy %v, %v", elsewhere.Noisy, err)
 	}
-	// It holds for runs that were there before, as soon as they come back.
+	// The mark also applies to earlier runs, as soon as they are queued again.
 	first := runs[0].ID
 	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, first, 1), state.NextTurn, state.Entry{}); !done.Noisy {
@@ -94,7 +94,7 @@ func testNoisy(t *testing.T, s *suite) {
 	s.ended(t, first, version)
 	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, last.ID, 1), state.NextTurn, state.Entry{}); done.Noisy {
-		t.Errorf("Commit when the tenant is noisy no more = %+v", done)
+		t.Errorf("Commit when the tenant is no longer noisy = %+v", done)
 	}
 	s.created(t, "many", true)
 }

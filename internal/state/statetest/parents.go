@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A list of what several runs have started has all of it, in pages, and nothing of others.
+// A list of the children of several runs has all of them, in pages, and no others.
 func testListParents(t *testing.T, s *suite) {
 	const parents, children = 12, 90
 	var roots []state.RunID
-	want := map[bool][]state.RunID{} // by whether the parent is asked for
+	want := map[bool][]state.RunID{} // by whether the parent is in the request
 	for n := range parents {
 		root := s.create(t)
 		roots = append(roots, root.ID)
@@ -43,7 +43,7 @@ func testListParents(t *testing.T, s *suite) {
 		slices.Sort(expect)
 		slices.Reverse(expect)
 		if diff := cmp.Diff(expect, got); diff != "" {
-			t.Errorf("runs below %d of %d, tenant %q:\n%s", len(asked), parents, tenant, diff)
+			t.Errorf("children of %d runs of %d, tenant %q:\n%s", len(asked), parents, tenant, diff)
 		}
 	}
 }

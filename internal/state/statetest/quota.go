@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A17: of many concurrent callers, the quota admits no more than its limit, and every other one
-// gets its own reservation, none later than necessary.
+// Of many concurrent callers, the quota admits no more than its limit, and every other one gets its own
+// reservation, none later than necessary (A17).
 func testQuotaRace(t *testing.T, s state.Quotas) {
 	const workers, limit = 50, 60
 	began := time.Now()
@@ -43,15 +43,15 @@ func testQuotaRace(t *testing.T, s state.Quotas) {
 	}
 	group.Wait()
 	took := time.Since(began)
-	// A twentieth of the minute may come at once, and then one each second.
+	// A twentieth of the minute's calls may come at once, and then one each second.
 	if most := limit/20 + 1 + int(took.Seconds()); entered == 0 || entered > most {
-		t.Errorf("%d of %d are let in after %s, want 1 to %d", entered, workers, took, most)
+		t.Errorf("%d of %d are admitted after %s, want 1 to %d", entered, workers, took, most)
 	}
 	if len(reservations) != workers-entered || reservations[0] {
-		t.Errorf("%d places for %d who wait", len(reservations), workers-entered)
+		t.Errorf("%d reservations for %d waiting callers", len(reservations), workers-entered)
 	}
 	if most := slices.Max(waits); most > time.Minute {
-		t.Errorf("one is to wait %s for %d calls at %d a minute", most, workers, limit)
+		t.Errorf("a caller waits %s for %d calls at %d a minute", most, workers, limit)
 	}
 }
 
@@ -72,11 +72,11 @@ func testQuotaReservation(t *testing.T, s state.Quotas) {
 		q.Quota.Requests = max(q.Quota.Requests/2, 60)
 	}
 	if got.Wait == 0 || got.Reservation == 0 || got.Paused {
-		t.Fatalf("Take = %+v, want a place to wait for", got)
+		t.Fatalf("Take = %+v, want a reservation to wait for", got)
 	}
 	for deadline := time.Now().Add(soon); got.Wait > 0; breathe(t) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not let in with a place: %+v", got)
+			t.Fatalf("not admitted with a reservation: %+v", got)
 		}
 		var err error
 		if got, err = s.Take(t.Context(), "k", state.Take{Quota: q.Quota, Reservation: got.Reservation}); err != nil {
@@ -109,7 +109,7 @@ func testQuotaCorrect(t *testing.T, s state.Quotas) {
 	}
 	correct(-10_000)
 	if got := take(1); got.Wait > 0 {
-		t.Errorf("Take after all was given back = %+v", got)
+		t.Errorf("Take after everything was returned = %+v", got)
 	}
 	correct(5000)
 	if got := take(1); got.Wait < 4*time.Minute {

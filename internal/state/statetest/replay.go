@@ -6,8 +6,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A poisoned end is open to one replay, of that end and no other; another end of the
-// run is open to one of its own.
+// A poisoned end permits one replay, of exactly that end; another end of the run permits one of its own.
 func testReplay(t *testing.T, s *suite) {
 	run := s.create(t)
 	poison := func(version int64) int64 {
@@ -19,7 +18,7 @@ func testReplay(t *testing.T, s *suite) {
 	}
 	v := poison(1)
 	if got, err := s.Load(t.Context(), run.ID); err != nil || got.Poison == nil || got.Poison.Attempts != 5 {
-		t.Fatalf("Load = %+v, %v; want what a replay needs", got.Poison, err)
+		t.Fatalf("Load = %+v, %v; want the fields that a replay needs", got.Poison, err)
 	}
 	other := state.ReplaySignal(v+1, state.Time{})
 	_, err := s.Signal(t.Context(), run.ID, other, long)
@@ -29,7 +28,7 @@ func testReplay(t *testing.T, s *suite) {
 		t.Fatalf("replay = %+v, %v; want to publish version %d", w, err, v)
 	}
 	if w, err := s.Signal(t.Context(), run.ID, state.ReplaySignal(v, state.Time{}), long); err != nil || w != (state.Wake{}) {
-		t.Errorf("replay again = %+v, %v; want nothing", w, err)
+		t.Errorf("second replay = %+v, %v; want nothing", w, err)
 	}
 	c := s.mustClaim(t, run.ID, v)
 	if len(c.Signals) != 1 || c.Signals[0].Replay != v {

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The store's time is the one that its claims tell.
+// The store's time equals the one that its claims return.
 func testNow(t *testing.T, s *suite) {
 	now := func() time.Time {
 		at, err := s.Now(t.Context())
@@ -39,7 +39,7 @@ func testReady(t *testing.T, s *suite) {
 		}
 	}
 	if page, err := s.List(t.Context(), state.Filter{}); err != nil || len(page.Runs) > 0 {
-		t.Fatalf("List = %v, %v: to look left something behind", page, err)
+		t.Fatalf("List = %v, %v: the read left something behind", page, err)
 	}
 }
 
@@ -62,12 +62,12 @@ func testCreate(t *testing.T, s *suite) {
 		t.Errorf("second Create = existing %v, %v", made.Existing, err)
 	}
 	if _, err := s.Load(t.Context(), newRun(t).ID); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Load of nobody = %v", err)
+		t.Errorf("Load of a missing run = %v", err)
 	}
 	s.notDue(t, run.ID)
 }
 
-// One run for one key, however many submit at once.
+// Concurrent submissions with one key create one run.
 func testCreateIdempotent(t *testing.T, s *suite) {
 	var mu sync.Mutex
 	ids := map[state.RunID]int{}
@@ -103,7 +103,7 @@ func testCreateIdempotent(t *testing.T, s *suite) {
 	}
 }
 
-// I2: a run whose message was lost comes up again and again.
+// A run whose message was lost is due again and again (I2).
 func testSweepLostMessage(t *testing.T, s *suite) {
 	run := newRun(t)
 	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: short}); err != nil {
@@ -115,7 +115,7 @@ func testSweepLostMessage(t *testing.T, s *suite) {
 			t.Fatalf("Sweep %d = %+v", n, d)
 		}
 	}
-	// So does one whose worker was lost, once the lease is over.
+	// A run whose worker was lost is due once the lease has ended.
 	q := s.request(run.ID, 1, "w1")
 	q.Lease, q.RedeliveryDelay = short, time.Millisecond
 	if c, err := s.Claim(t.Context(), q); err != nil || c.Outcome != state.Claimed {
@@ -174,19 +174,19 @@ func testSweepLimit(t *testing.T, s *suite) {
 		}
 		for _, d := range due {
 			if seen[d.Run] {
-				t.Errorf("run %s came up twice within its delay", d.Run)
+				t.Errorf("run %s was due twice within its delay", d.Run)
 			}
 			seen[d.Run] = true
 		}
 	}
 	if len(seen) != runs {
-		t.Errorf("%d runs came up, want %d", len(seen), runs)
+		t.Errorf("%d runs were due, want %d", len(seen), runs)
 	}
 }
 
 // Sweep queues a run whose wait has expired; one that waits without a limit is never due (I6).
 func testSweepSchedule(t *testing.T, s *suite) {
-	for _, finalized := range []int64{2, 0} { // a run that was not finalized waits no longer
+	for _, finalized := range []int64{2, 0} { // a run that was not finalized is due as well
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
 		next := c.State
@@ -214,7 +214,7 @@ func testSweepSchedule(t *testing.T, s *suite) {
 	s.notDue(t, run.ID)
 }
 
-// An ended run stays due until it was finalized.
+// An ended run stays due until it is finalized.
 func testSweepFinalize(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -228,7 +228,7 @@ func testSweepFinalize(t *testing.T, s *suite) {
 			t.Fatalf("Sweep = %+v, want it finalized only", d)
 		}
 	}
-	for _, seq := range []int64{2, 1} { // a worker that is late does not take back what another reported
+	for _, seq := range []int64{2, 1} { // a late worker does not undo another's report
 		if err := s.MarkFinalized(t.Context(), run.ID, seq); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func testSweepDependent(t *testing.T, s *suite) {
 		}
 		for range 2 {
 			if d := s.sweepFor(t, run.ID, time.Millisecond); !d.Finalize || d.NeedsTurn || d.FinalizedSeq != 2 {
-				t.Fatalf("Sweep of %s = %+v, want it finalized again, with 2 entries known", run.ID, d)
+				t.Fatalf("Sweep of %s = %+v, want it finalized again, with 2 known entries", run.ID, d)
 			}
 		}
 	}
@@ -309,7 +309,7 @@ func testEvict(t *testing.T, s *suite) {
 	}
 }
 
-// Several callers that evict one worker share its runs, part by part, and none loses the rest.
+// Several callers that evict one worker share its runs, part by part, and none is lost.
 func testEvictParts(t *testing.T, s *suite) {
 	left := map[state.RunID]bool{}
 	for range 25 {
@@ -320,7 +320,7 @@ func testEvictParts(t *testing.T, s *suite) {
 		left[run.ID] = true
 	}
 	other := s.create(t)
-	if _, err := s.Claim(t.Context(), s.request(other.ID, 1, "w11")); err != nil { // a name that begins like the other
+	if _, err := s.Claim(t.Context(), s.request(other.ID, 1, "w11")); err != nil { // a name with the other as its prefix
 		t.Fatal(err)
 	}
 	for _, want := range []int{10, 10, 5, 0} {
@@ -340,9 +340,8 @@ func testEvictParts(t *testing.T, s *suite) {
 	}
 }
 
-// A worker whose lease was ended may only have been paused. The store keeps the results of its
-// calls, and nothing else of what it does, for the worker that takes the turn over. Its
-// attempt does not count.
+// A worker whose lease was ended may only have been paused. For the worker that takes over the turn, the store
+// keeps the results of its calls and nothing else. Its attempt does not count.
 func testPaused(t *testing.T, s *suite) {
 	for name, lose := range map[string]func(run state.RunID){
 		"swept": func(run state.RunID) { s.sweepFor(t, run, long) },
@@ -379,7 +378,7 @@ func testPaused(t *testing.T, s *suite) {
 			run := s.create(t)
 			first := s.mustClaim(t, run.ID, 1)
 			if !first.TakenOver.IsZero() {
-				t.Errorf("a first claim has taken over at %s", first.TakenOver)
+				t.Errorf("a first claim has the takeover time %s", first.TakenOver)
 			}
 			n := first.LogLen
 			if _, err := s.Record(t.Context(), first.Lease, state.Record{From: n, Started: []string{"c1", "c2"}}); err != nil {
@@ -423,7 +422,7 @@ func testPaused(t *testing.T, s *suite) {
 				t.Error("TakenOver of the claim is zero, want the time at which the turn was taken over")
 			}
 			if c.Attempt != want || c.Paused != 1 {
-				t.Errorf("the attempt after is number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
+				t.Errorf("the next attempt has number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
 			}
 			results := map[string]string{}
 			for id, e := range c.Journal.Results {
@@ -433,12 +432,12 @@ func testPaused(t *testing.T, s *suite) {
 				t.Errorf("the journal has the results %v, want %v", results, want)
 			}
 			if c.Journal.Started["c9"] || c.LogLen != n {
-				t.Errorf("the evicted worker could start %v and write %d entries, want neither", c.Journal.Started, c.LogLen-n)
+				t.Errorf("the evicted worker started %v and wrote %d entries, want neither", c.Journal.Started, c.LogLen-n)
 			}
 			s.commit(t, c, state.NextTurn, state.Entry{})
 			next := s.mustClaim(t, run.ID, 2)
 			if !next.TakenOver.IsZero() || len(next.Journal.Results) > 0 {
-				t.Errorf("the next turn was taken over at %s, with the results %v, want neither a time nor results", next.TakenOver, next.Journal.Results)
+				t.Errorf("the next turn has the takeover time %s and the results %v, want neither", next.TakenOver, next.Journal.Results)
 			}
 			s.commit(t, next, state.EndCompleted, state.Entry{})
 			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
@@ -448,7 +447,7 @@ func testPaused(t *testing.T, s *suite) {
 	}
 }
 
-// Heartbeats tests a store that knows which workers are alive: a heartbeat lasts, and ends.
+// Heartbeats tests a store that records live workers: a heartbeat lasts, and expires.
 func Heartbeats(t *testing.T, s state.RunStore) {
 	t.Helper()
 	alive := func(worker string) bool {
@@ -460,7 +459,7 @@ func Heartbeats(t *testing.T, s state.RunStore) {
 		return ok
 	}
 	if alive("w1") {
-		t.Error("a worker that was never heard is alive")
+		t.Error("a worker without any heartbeat is alive")
 	}
 	if err := s.Heartbeat(t.Context(), "w1", time.Hour); err != nil {
 		t.Fatal(err)
@@ -477,7 +476,7 @@ func Heartbeats(t *testing.T, s state.RunStore) {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
-			t.Fatal("a heartbeat lasts for ever")
+			t.Fatal("a heartbeat never expires")
 		}
 	}
 }
@@ -510,7 +509,7 @@ func testList(t *testing.T, s *suite) {
 	}
 	want := []state.RunID{ids[6], ids[5], ids[4], ids[3], ids[2], ids[1], ids[0]}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("List, the newest first:\n%s", diff)
+		t.Errorf("List, newest first:\n%s", diff)
 	}
 	filters := []struct {
 		f    state.Filter
@@ -555,7 +554,7 @@ func testLog(t *testing.T, s *suite) {
 		}
 	}
 	if _, err := s.Log(t.Context(), newRun(t).ID, 0, 0); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Log of nobody = %v", err)
+		t.Errorf("Log of a missing run = %v", err)
 	}
 }
 

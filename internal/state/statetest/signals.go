@@ -26,7 +26,7 @@ func testSignalWakes(t *testing.T, s *suite) {
 	if got, _ := s.Load(t.Context(), run.ID); got.Status != state.Queued || got.Waiting != nil {
 		t.Errorf("woken run is %s, waiting %v", got.Status, got.Waiting)
 	}
-	// The second result is welcome while the run is on its way.
+	// The second result is accepted while the run is queued.
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c2"), long); err != nil || w.Publish {
 		t.Errorf("second Signal = %+v, %v; want it stored without a message", w, err)
 	}
@@ -40,8 +40,8 @@ func testSignalWakes(t *testing.T, s *suite) {
 	}
 }
 
-// A wait that a turn opens while it runs, for a tool that answers later, accepts its signal before
-// the turn has ended, and once.
+// A wait that a turn opens while it runs, for a tool that answers later, accepts its signal once, even before
+// the turn has ended.
 func testSignalToOpenedWait(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -68,14 +68,14 @@ func testSignalToOpenedWait(t *testing.T, s *suite) {
 
 func testSignalRefused(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), newRun(t).ID, message("s1", "x"), long); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Signal to nobody = %v, want not found", err)
+		t.Errorf("Signal to a missing run = %v, want not found", err)
 	}
 	run := s.create(t)
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("s1", "c1"), long); wantErr[*state.NotWaitingError](t, err).Status != state.Queued {
 		t.Errorf("Signal to a queued run = %v", err)
 	}
 	v := s.wait(t, run.ID, 1, "c1", "c2")
-	// All waits of a signal must be open, or none of it counts.
+	// All waits of a signal must be open, or the whole signal is refused.
 	_, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c1", "other"), long)
 	if e := wantErr[*state.NotWaitingError](t, err); e.Name != "result:other" {
 		t.Errorf("refused for %q", e.Name)
@@ -85,7 +85,7 @@ func testSignalRefused(t *testing.T, s *suite) {
 	}
 	answer := "x"
 	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "s4", Answer: &answer}, long); err == nil {
-		t.Error("Signal accepts an answer to a run that asked nothing, want an error")
+		t.Error("Signal accepts an answer to a run without a question, want an error")
 	}
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || !w.Publish {
 		t.Fatalf("Signal = %+v, %v", w, err)
@@ -107,8 +107,8 @@ func testSignalRefused(t *testing.T, s *suite) {
 	}
 }
 
-// A decision with the hash of a call applies only to exactly that call, in the step that accepts
-// the signal.
+// A decision with the hash of a call applies only to exactly that call, checked in the step that accepts the
+// signal.
 func testSignalShown(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -130,7 +130,7 @@ func testSignalShown(t *testing.T, s *suite) {
 		}
 	}
 	if w, err := s.Signal(t.Context(), run.ID, approval("s1", "c1", hash("c1", `{"a":1}`)), long); err != nil || !w.Publish {
-		t.Fatalf("the call that waits: %+v, %v", w, err)
+		t.Fatalf("the waiting call: %+v, %v", w, err)
 	}
 	_, err := s.Signal(t.Context(), run.ID, approval("s2", "c1", hash("c1", `{"a":1}`)), long)
 	wantErr[*state.NotWaitingError](t, err)
@@ -142,7 +142,7 @@ func testSignalShown(t *testing.T, s *suite) {
 	if len(c.Signals) != 2 || c.Signals[0].Approvals[0].Hash == "" {
 		t.Errorf("signals = %s", encode(t, c.Signals))
 	}
-	// The next response repeats an id that was decided, and has one that was not.
+	// The next response repeats a decided id, and has a new one.
 	next = c.State.Append(state.Entry{Type: state.EntryDecided, CallID: "c1", Name: "t", At: created, Approval: &state.Decided{Decision: state.Approve}})
 	next = next.Append(result("c1", "done")).Append(result("c2", "done")).Append(response(2, "c1", "c3"))
 	for i := range next.Open {
@@ -153,7 +153,7 @@ func testSignalShown(t *testing.T, s *suite) {
 	}))
 	_, err = s.Signal(t.Context(), run.ID, approval("s4", "c1", ""), long)
 	if e := wantErr[*state.NotWaitingError](t, err); !state.AwaitsUnhashed(e.Name) {
-		t.Errorf("an id that was decided: refused for %q", e.Name)
+		t.Errorf("a decided id: refused for %q", e.Name)
 	}
 	for id, a := range map[string]state.Signal{
 		"c1": approval("s5", "c1", next.ApprovalHash("c1", "t", json.RawMessage(`{"a":1}`))), "c3": approval("s6", "c3", ""),
@@ -194,8 +194,7 @@ func testSignalRace(t *testing.T, s *suite) {
 	}
 }
 
-// A signal that lands while the turn runs is found by the commit: no wake is lost
-// (I2).
+// A signal that arrives while the turn runs is found by the commit: no wake is lost (I2).
 func testSignalDuringTurn(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -212,8 +211,8 @@ func testSignalDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
-// If a turn leaves waits open that a pending signal answers, those are answered, whatever else the
-// signal contains: the store accepts no second signal for them.
+// If a turn leaves waits open that a pending signal answers, they count as answered, whatever else the signal
+// contains: the store accepts no second signal for them.
 func testSignalPartlyReopened(t *testing.T, s *suite) {
 	for _, calls := range [][]string{{"c1", "c2"}, {"c2", "c1"}} {
 		run := s.create(t)
@@ -228,7 +227,7 @@ func testSignalPartlyReopened(t *testing.T, s *suite) {
 		commit := commitOf(c, next)
 		commit.Consumed = 0
 		if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Status != state.Queued {
-			t.Fatalf("Commit = %+v, %v; want queued: a signal is in hand", done, err)
+			t.Fatalf("Commit = %+v, %v; want queued: a signal is pending", done, err)
 		}
 		if _, err := s.Signal(t.Context(), run.ID, resultSignal("second", "c2"), long); wantErr[*state.NotWaitingError](t, err).Name != "result:c2" {
 			t.Errorf("a second result for c2 = %v", err)
@@ -256,13 +255,13 @@ func testMessageContinues(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if done := s.commit(t, c, state.EndCompleted, state.Entry{}); done.Status != state.Queued {
-		t.Errorf("Commit = %+v, want queued: a message is in hand", done)
+		t.Errorf("Commit = %+v, want queued: a message is pending", done)
 	}
 }
 
 func testAbort(t *testing.T, s *suite) {
 	if _, err := s.Abort(t.Context(), newRun(t).ID, state.Abort{Reason: "x"}, long); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Abort of nobody = %v", err)
+		t.Errorf("Abort of a missing run = %v", err)
 	}
 	run := s.create(t)
 	if w, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "first"}, long); err != nil || !w.Publish || w.Version != 1 {
@@ -279,12 +278,12 @@ func testAbort(t *testing.T, s *suite) {
 	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "late"}, long); wantErr[*state.TerminalError](t, err).Status != state.Cancelled {
 		t.Errorf("Abort of an ended run = %v", err)
 	}
-	// The flag ends with the run: a user message continues it unhindered.
+	// The abort flag ends with the run: a user message continues it.
 	if _, err := s.Signal(t.Context(), run.ID, message("s1", "go on"), long); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.mustClaim(t, run.ID, 2); c.Abort != nil {
-		t.Errorf("continued run is still aborted: %v", c.Abort)
+		t.Errorf("the continued run still has the abort: %v", c.Abort)
 	}
 
 	run = s.create(t)
@@ -309,7 +308,7 @@ func testAbort(t *testing.T, s *suite) {
 	}
 }
 
-// I7: an abort that lands during a turn is seen at the next claim at the latest.
+// An abort during a turn is reported by the next claim at the latest (I7).
 func testAbortDuringTurn(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -338,8 +337,7 @@ func testAbortDuringTurn(t *testing.T, s *suite) {
 	}
 }
 
-// I7: an abort ends the run together with the messages before it, and messages after it continue
-// the run.
+// An abort ends the run together with the messages before it; messages after it continue the run (I7).
 func testAbortAndMessages(t *testing.T, s *suite) {
 	say := func(t *testing.T, id state.RunID, signal string) {
 		t.Helper()
@@ -394,16 +392,15 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 	})
 }
 
-// An inbox has a limit. The turn can process what the inbox has accepted, an abort always fits, and
-// the turn frees capacity.
+// The inbox is bounded. The turn can process what the inbox has accepted, an abort always fits, and the turn
+// frees capacity.
 func testInboxLimit(t *testing.T, s *suite) { fillInbox(t, s, strings.Repeat("x", 400<<10)) }
 
-// SmallSignals tests a store with as many small signals as an inbox takes. It takes a while
-// where a run is one value.
+// SmallSignals tests a store with as many small signals as an inbox accepts. It is slow if a run is one value.
 func SmallSignals(t *testing.T, s state.RunStore) {
 	t.Helper()
 	if taken := fillInbox(t, &suite{RunStore: s}, "x"); taken != state.MaxSignals {
-		t.Errorf("the inbox took %d signals, want %d", taken, state.MaxSignals)
+		t.Errorf("the inbox accepted %d signals, want %d", taken, state.MaxSignals)
 	}
 }
 
@@ -423,7 +420,7 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 		}
 	}
 	if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
-		t.Errorf("the inbox took %d signals with %d bytes of text, want 1 to %d signals with at most %d bytes", taken, taken*len(text), state.MaxSignals, state.MaxSignalBytes)
+		t.Errorf("the inbox accepted %d signals with %d bytes of text, want 1 to %d signals with at most %d bytes", taken, taken*len(text), state.MaxSignals, state.MaxSignalBytes)
 	}
 	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 		t.Errorf("Abort = %v", err)
@@ -439,8 +436,7 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 	return taken
 }
 
-// No id that a user chooses collides with a signal of Turnpike or of another user: the store
-// accepts each once.
+// No id that a user chooses collides with a signal of Turnpike or of another user: the store accepts each once.
 func testSignalKeys(t *testing.T, s *suite) {
 	run := pending(t, newRun(t).ID, 1)
 	run.Tenant = "acme"

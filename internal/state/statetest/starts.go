@@ -7,9 +7,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The next attempt finds what is known of the start of a call, the last write wins, and the commit
-// deletes it. The result of a start that another has followed is too late: it would count for a
-// call that was made again.
+// The next attempt finds the start marks of a call, the last write wins, and the commit deletes them. A result
+// is rejected if a later start of the call exists: it would count for the repeated call.
 func testStarts(t *testing.T, s *suite) {
 	run := s.create(t)
 	first := s.mustClaim(t, run.ID, 1)
@@ -50,7 +49,7 @@ func testStarts(t *testing.T, s *suite) {
 	never.Token = "of nobody"
 	foreign := state.Record{From: n, Results: []state.Entry{result("c3", "of a lease that nobody had")}}
 	if _, err := s.Record(t.Context(), never, foreign); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record under a lease that nobody had = %v, want fenced", err)
+		t.Errorf("Record under a lease that never existed = %v, want fenced", err)
 	}
 	late := state.Record{From: n, Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "late")}}
 	if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
@@ -58,7 +57,7 @@ func testStarts(t *testing.T, s *suite) {
 	}
 	repeated := state.Record{From: n, Results: []state.Entry{result("c2", "later still"), result("c3", "later still")}}
 	if _, err := s.Record(t.Context(), first.Lease, repeated); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record of the evicted, again = %v, want fenced", err)
+		t.Errorf("second Record of the evicted = %v, want fenced", err)
 	}
 	evict("w2")
 	late.Results = []state.Entry{result("c1", "of the second start")}

@@ -13,16 +13,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Times of the suite: short enough to wait for, long enough not to pass by
-// themselves.
+// Times of the suite: short enough to wait for, long enough not to pass unintentionally.
 const (
 	long  = time.Hour
 	short = 40 * time.Millisecond
-	soon  = 2 * time.Minute // how long the suite waits for something that must come
+	soon  = 2 * time.Minute // timeout for expected events
 )
 
-// Exercise runs the suite of all parts. open returns a store that shares nothing with those of
-// other calls, and so do the open functions of the parts.
+// Exercise runs the suite of all parts. open returns a store that shares nothing with those of other calls, and
+// so do the open functions of the parts.
 func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 	t.Helper()
 	Runs(t, open)
@@ -166,7 +165,7 @@ func Timers[S state.Timers](t *testing.T, open func(t *testing.T) S) {
 	})
 }
 
-// topic is a test of one promise.
+// topic is a test of one guarantee.
 type topic[S any] struct {
 	name string
 	test func(t *testing.T, s S)
@@ -270,7 +269,7 @@ func commitOf(c state.Claim, next state.State) state.Commit {
 	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: long}
 }
 
-// response is a model.message entry that asks for calls.
+// response is a model.message entry with tool calls.
 func response(turn int, calls ...string) state.Entry {
 	m := state.Message{ID: fmt.Sprintf("m%d", turn), Role: state.RoleAssistant, Turn: turn, At: created}
 	for _, c := range calls {
@@ -285,7 +284,7 @@ func result(call, text string) state.Entry {
 	return state.Entry{Type: state.EntryTool, At: created, Message: &m, CallID: call, Name: "t"}
 }
 
-// wait brings a run to wait for the result of one call, and returns its version.
+// wait makes a run wait for the result of one call, and returns its version.
 func (s *suite) wait(t *testing.T, id state.RunID, version int64, calls ...string) int64 {
 	t.Helper()
 	c := s.mustClaim(t, id, version)
@@ -311,7 +310,7 @@ func message(id, text string) state.Signal {
 	return state.Signal{ID: id, Message: &m, At: created}
 }
 
-// sweepFor sweeps until the run comes up.
+// sweepFor sweeps until the run is due.
 func (s *suite) sweepFor(t *testing.T, id state.RunID, delay time.Duration) state.Due {
 	t.Helper()
 	deadline := time.Now().Add(soon)
@@ -327,11 +326,11 @@ func (s *suite) sweepFor(t *testing.T, id state.RunID, delay time.Duration) stat
 		}
 		breathe(t)
 	}
-	t.Fatalf("run %s never came up in a sweep", id)
+	t.Fatalf("run %s was never due in a sweep", id)
 	return state.Due{}
 }
 
-// notDue checks that a sweep does not bring the run up now.
+// notDue checks that a sweep does not return the run now.
 func (s *suite) notDue(t *testing.T, id state.RunID) {
 	t.Helper()
 	due, err := s.Sweep(t.Context(), 1000, long, nil)
@@ -340,7 +339,7 @@ func (s *suite) notDue(t *testing.T, id state.RunID) {
 	}
 	for _, d := range due {
 		if d.Run == id {
-			t.Fatalf("Sweep brings up %+v, want nothing yet", d)
+			t.Fatalf("Sweep returns %+v, want nothing yet", d)
 		}
 	}
 }

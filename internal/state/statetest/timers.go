@@ -14,18 +14,18 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// bygone is a time that is over by any clock.
+// bygone is a time in the past of any clock.
 var bygone = time.Date(2020, 1, 1, 12, 0, 0, 7e6, time.UTC)
 
 func timerID(name string) state.TimerID {
 	return state.TimerID{Tenant: "default", Kind: "schedule", Name: name}
 }
 
-// A timer is claimed once it is due, once, and again at the time that its claimer sets.
+// A due timer is claimed once, and again at the time that its claimer sets.
 func testTimer(t *testing.T, s state.Timers) {
 	id := timerID("daily")
 	if due, err := s.Timer(t.Context(), id); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("a timer that was not put = %v, %v, want ErrNotFound", due, err)
+		t.Errorf("a timer that was never put = %v, %v, want ErrNotFound", due, err)
 	}
 	putTimer(t, s, id, time.Now().Add(long))
 	claimTimers(t, s, 9)
@@ -43,7 +43,7 @@ func testTimer(t *testing.T, s state.Timers) {
 	isDue(t, s, id, next)
 	again := claimTimers(t, s, 9, id)[0]
 	if !again.Due.Equal(next) || again.Version == c.Version {
-		t.Errorf("the second claim is %+v, want another than %+v and for %v", again, c, next)
+		t.Errorf("the second claim is %+v, want one that differs from %+v and is for %v", again, c, next)
 	}
 	tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
 	if err := s.AckTimer(t.Context(), again, tomorrow); err != nil {
@@ -80,8 +80,8 @@ func testTimerRemove(t *testing.T, s state.Timers) {
 	}
 }
 
-// A claimer that is late can no longer acknowledge: the timer was claimed again, put or removed, or
-// removed and put again. The later claim and the later time stand.
+// A late claimer can no longer acknowledge: the timer was claimed again, put or removed, or removed and put
+// again. The later claim and the later time stand.
 func testTimerFenced(t *testing.T, s state.Timers) {
 	id := timerID("late")
 	late := func(c state.TimerClaim) {
@@ -113,7 +113,7 @@ func testTimerFenced(t *testing.T, s state.Timers) {
 	if err := s.AckTimer(t.Context(), fourth, later); err != nil {
 		t.Errorf("the acknowledgement of the latest claim = %v", err)
 	}
-	fifth := claimFor(t, s, 0, id) // its lease is over, and no other has claimed the timer
+	fifth := claimFor(t, s, 0, id) // its lease has ended, and no other claimer has the timer
 	if err := s.AckTimer(t.Context(), fifth, time.Time{}); err != nil {
 		t.Errorf("an acknowledgement after the lease = %v", err)
 	}
@@ -136,7 +136,7 @@ func testTimerLease(t *testing.T, s state.Timers) {
 	}
 }
 
-// Timers of different tenants, kinds and names are different ones, whatever their names are.
+// Timers of different tenants, kinds or names are different, whatever their names.
 func testTimerNames(t *testing.T, s state.Timers) {
 	var ids []state.TimerID
 	for _, name := range append(hostileValues(), "a.b", "a b", ">", "daily") {
@@ -173,7 +173,7 @@ func testTimerNames(t *testing.T, s state.Timers) {
 	}
 }
 
-// Timers of a tenant and a kind are listed in pages, by name, claimed ones too. Those of others are not.
+// A tenant's timers of a kind are listed in pages, by name, including claimed ones. Those of others are not.
 func testTimerList(t *testing.T, s state.Timers) {
 	names := slices.DeleteFunc(append(hostileValues(), "a.b", "a b", ">", "daily", "default", "\x01"), func(name string) bool { return name == "" })
 	for i := range 20 {
@@ -268,8 +268,7 @@ func testTimerNote(t *testing.T, s state.Timers) {
 	listed(state.Timer{Name: id.Name, Due: bygone})
 }
 
-// Ten thousand timers that are due in the same minute are claimed in pages by several claimers, each
-// timer by one.
+// Ten thousand timers due in the same minute are claimed in pages by several claimers, each timer by one.
 func testTimerRace(t *testing.T, s state.Timers) {
 	n := 10_000
 	if testing.Short() {
@@ -340,7 +339,7 @@ func putTimer(t *testing.T, s state.Timers, id state.TimerID, due time.Time) {
 	}
 }
 
-// claimTimers fails unless these timers of kind schedule are due, and returns their claims.
+// claimTimers fails unless exactly these timers of kind schedule are due, and returns their claims.
 func claimTimers(t *testing.T, s state.Timers, limit int, want ...state.TimerID) []state.TimerClaim {
 	t.Helper()
 	claims, err := s.ClaimTimers(t.Context(), "schedule", limit, long)
@@ -354,7 +353,7 @@ func claimTimers(t *testing.T, s state.Timers, limit int, want ...state.TimerID)
 	return claims
 }
 
-// claimFor claims the only timer that is due.
+// claimFor claims the only due timer.
 func claimFor(t *testing.T, s state.Timers, lease time.Duration, id state.TimerID) state.TimerClaim {
 	t.Helper()
 	claims, err := s.ClaimTimers(t.Context(), id.Kind, 9, lease)

@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A tree takes each descendant once, as many as it may have, and none once its root is to
-// end.
+// A tree admits each descendant once, up to its maximum, and none once its root has a pending abort.
 func testAdmit(t *testing.T, s *suite) {
 	root := s.create(t)
 	runs := make([]state.RunID, 8)
@@ -27,7 +26,7 @@ func testAdmit(t *testing.T, s *suite) {
 		}
 	}
 	admit(4, false, nil, runs[:3]...)
-	admit(4, false, nil, runs[:3]...) // again
+	admit(4, false, nil, runs[:3]...) // repeated
 	admit(4, false, runs[4:6], runs[2:6]...)
 	admit(5, false, runs[5:6], runs[2:6]...)
 	if _, err := s.Abort(t.Context(), root.ID, state.Abort{Reason: "enough"}, time.Second); err != nil {
@@ -38,7 +37,7 @@ func testAdmit(t *testing.T, s *suite) {
 		t.Errorf("Admit below a run that does not exist: %v", err)
 	}
 
-	// However many ask at once, a tree has no more than it may have.
+	// Concurrent requests together stay within the tree's maximum.
 	other := s.create(t)
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -61,6 +60,6 @@ func testAdmit(t *testing.T, s *suite) {
 	}
 	asking.Wait()
 	if taken != 10 {
-		t.Errorf("%d runs were taken of a tree that may have 10", taken)
+		t.Errorf("%d runs were admitted to a tree with a maximum of 10", taken)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func testClaimOutcomes(t *testing.T, s *suite) {
-	// A claim that read no clock must not return one.
+	// A claim that read no clock must return no time.
 	if got := s.claim(t, newRun(t).ID, 1); got.Outcome != state.ClaimMissing || !got.Now.IsZero() {
 		t.Errorf("unknown run: %s at %s", got.Outcome, got.Now)
 	}
@@ -47,7 +47,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 	}
 }
 
-// I8: of any number of claims for one version, one holds.
+// Of any number of claims for one version, one holds (I8).
 func testClaimRace(t *testing.T, s *suite) {
 	run := s.create(t)
 	var mu sync.Mutex
@@ -70,8 +70,7 @@ func testClaimRace(t *testing.T, s *suite) {
 	}
 }
 
-// A lease that was not renewed ends; the next claim counts the attempt and fences
-// the first (I8).
+// A lease that is not renewed ends; the next claim counts the attempt and fences the first (I8).
 func testLeaseExpiry(t *testing.T, s *suite) {
 	run := s.create(t)
 	q := s.request(run.ID, 1, "w1")
@@ -117,7 +116,7 @@ func testRenew(t *testing.T, s *suite) {
 	}
 }
 
-// I3: the next attempt finds what was journaled; the first result stays.
+// The next attempt finds the journaled entries; the first result stays (I3).
 func testRecord(t *testing.T, s *suite) {
 	run := s.create(t)
 	q := s.request(run.ID, 1, "w1")
@@ -161,7 +160,7 @@ func testRecord(t *testing.T, s *suite) {
 	}
 }
 
-// I1: a commit applies once, however often it is sent, and is there afterwards.
+// A commit applies once, however often it is sent, and is durable (I1).
 func testCommit(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
@@ -191,7 +190,7 @@ func testCommit(t *testing.T, s *suite) {
 	if got.Status != state.Queued || got.Turn != 1 || got.Version != 2 || got.Usage.OutputTokens != 7 {
 		t.Errorf("state = %s", encode(t, got))
 	}
-	// The next claim builds on it, and its commit is a different one.
+	// The next claim builds on it, and its commit is a new one.
 	c = s.mustClaim(t, run.ID, 2)
 	if diff := cmp.Diff(encode(t, log), encode(t, c.State.Log)); diff != "" {
 		t.Errorf("claimed log:\n%s", diff)
@@ -217,14 +216,14 @@ func testCommitFenced(t *testing.T, s *suite) {
 	}
 	s.commit(t, second, state.NextTurn, state.Entry{})
 	if _, err := s.Commit(t.Context(), first.Lease, commitOf(first, next)); !errors.Is(err, state.ErrFenced) {
-		t.Fatalf("Commit of a turn that is over = %v, want fenced", err)
+		t.Fatalf("Commit of a finished turn = %v, want fenced", err)
 	}
 	if got, _ := s.Load(t.Context(), run.ID); got.Version != 2 || got.Status != state.Queued {
 		t.Errorf("state = %s, version %d", got.Status, got.Version)
 	}
 }
 
-// I1, I8: many workers fight over one run; every version is committed once.
+// Many workers compete for one run; every version is committed once (I1, I8).
 func testCommitRace(t *testing.T, s *suite) {
 	const versions = 20
 	run := s.create(t)
@@ -293,7 +292,7 @@ func testRelease(t *testing.T, s *suite) {
 	}
 }
 
-// I12: a long log comes back whole, and in its order.
+// A long log is read completely and in order (I12).
 func testLongRun(t *testing.T, s *suite) {
 	run := s.create(t)
 	for v := int64(1); v <= 60; v++ {
@@ -312,7 +311,7 @@ func testLongRun(t *testing.T, s *suite) {
 	}
 }
 
-// A claim that refuses an attempt leaves the run as it is, and counts nothing.
+// A claim that refuses an attempt leaves the run unchanged, and counts nothing.
 func testClaimRefuses(t *testing.T, s *suite) {
 	run := s.create(t)
 	s.mustClaim(t, run.ID, 1)

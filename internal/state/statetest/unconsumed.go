@@ -35,7 +35,7 @@ func testRequireInboxConsumed(t *testing.T, s *suite) {
 		}
 		log, err := s.Log(t.Context(), run.ID, 0, 0)
 		if err != nil || len(log) != 1 {
-			t.Errorf("the log has %d entries, %v; want what it had", len(log), err)
+			t.Errorf("the log has %d entries, %v; want it unchanged", len(log), err)
 		}
 		// The lease is still valid, and repeating its claim returns the new signals.
 		again, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: c.Lease.Token, Worker: "w1", Lease: long, RedeliveryDelay: long})
@@ -72,7 +72,7 @@ func testRequireInboxConsumed(t *testing.T, s *suite) {
 			done, err := end(c, reason, 1)
 			wantEnd(t, run.ID, done, err, state.Queued)
 			if c := s.mustClaim(t, run.ID, 2); len(c.Signals) != 1 || c.Signals[0].ID != "m2" {
-				t.Errorf("%s: the run goes on with %s", reason, encode(t, c.Signals))
+				t.Errorf("%s: the run continues with %s", reason, encode(t, c.Signals))
 			}
 		}
 	})
@@ -93,8 +93,7 @@ func (s *suite) mustSignal(t *testing.T, id state.RunID, sig state.Signal) {
 	}
 }
 
-// A signal under an id that the run has seen counts once. If both have fingerprints, these must be
-// equal.
+// A signal under a known id counts once. If both have fingerprints, these must be equal.
 func testSignalFingerprint(t *testing.T, s *suite) {
 	run := s.create(t)
 	send := func(id, fingerprint string) (state.Wake, error) {
@@ -124,8 +123,8 @@ func testSignalFingerprint(t *testing.T, s *suite) {
 	}
 }
 
-// ManySignals tests that a store keeps the ids and fingerprints of a run's last thousand
-// signals, and of no more. It takes a while where a run is one value.
+// ManySignals tests that a store keeps the ids and fingerprints of a run's last thousand signals only. It is
+// slow if a run is one value.
 func ManySignals(t *testing.T, store state.RunStore) {
 	t.Helper()
 	s := &suite{RunStore: store}
@@ -144,9 +143,9 @@ func ManySignals(t *testing.T, store state.RunStore) {
 		}
 	}
 	if _, err := send("many0", "two"); err != nil {
-		t.Errorf("an id that is forgotten: %v", err)
+		t.Errorf("a dropped id: %v", err)
 	}
 	if _, err := send("many2", "two"); !errors.Is(err, state.ErrIdempotencyConflict) {
-		t.Errorf("an id that is not forgotten: %v", err)
+		t.Errorf("a kept id: %v", err)
 	}
 }

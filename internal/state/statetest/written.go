@@ -13,8 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Written is a conversation that a test stores to measure what a store writes in addition to its
-// texts.
+// Written is a conversation that a test stores to measure what a store writes in addition to its texts.
 type Written struct {
 	Turns    int               // turns with a tool call; one more ends the run
 	Eager    bool              // each commit claims the next turn
@@ -22,7 +21,7 @@ type Written struct {
 	Metadata map[string]string // of the run
 }
 
-// text returns n random letters: text that does not repeat itself.
+// text returns n random letters, so that the text does not compress.
 func text(r *rand.Rand, n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -31,9 +30,9 @@ func text(r *rand.Rand, n int) string {
 	return string(b)
 }
 
-// Store submits a run and executes its turns, as a worker does: it records each response before the
-// call starts, and the result with the commit. It returns the payload: the bytes of all texts, names
-// and ids of calls, and arguments. The run is seeded with seed.
+// Store submits a run and executes its turns, as a worker does: it records each response before the call
+// starts, and the result with the commit. It returns the payload: the bytes of all texts, names and ids of
+// calls, and arguments. The run is seeded with seed.
 func (w Written) Store(tb testing.TB, s state.RunStore, seed uint64) (payload int64) {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // not a secret

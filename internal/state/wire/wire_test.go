@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/state/wire"
 )
 
-// read reads all fields of a message, and returns the number of those that are not malformed.
+// read reads all fields of a message, and returns the number of well-formed ones.
 func read(message string) (fields int, err error) {
 	u := wire.Unpack(message)
 	for u.Next() {
@@ -53,7 +53,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// A length is written in place, whatever it takes.
+// A nested length is encoded in place, whatever its size.
 func TestNested(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 125, 126, 127, 128, 16_380, 16_384, 3_000_000} {
@@ -86,7 +86,7 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// A value of another kind than expected makes the message malformed.
+// A value of an unexpected kind makes the message malformed.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	words := wire.NewWords("first", "second")
@@ -96,7 +96,7 @@ func TestKinds(t *testing.T) {
 	p.Float(1, 1.0/3)
 	for name, get := range map[string]struct {
 		read func(*wire.Unpacker)
-		want string // per field: y if it is taken
+		want string // per field: y if it is accepted
 	}{
 		"number": {func(u *wire.Unpacker) { u.Num() }, "ynn"}, "text": {func(u *wire.Unpacker) { u.Text() }, "nyn"}, "float": {func(u *wire.Unpacker) { u.Float() }, "yny"},
 		"time": {func(u *wire.Unpacker) { u.Time() }, "ynn"}, "word": {func(u *wire.Unpacker) { u.Word(words) }, "nyn"}, "value": {func(u *wire.Unpacker) { u.Raw() }, "nnn"},
@@ -108,13 +108,13 @@ func TestKinds(t *testing.T) {
 			}
 			at := u
 			if get.read(&at); at.OK() != (get.want[i] == 'y') {
-				t.Errorf("%s, field %d: taken %t", name, i, at.OK())
+				t.Errorf("%s, field %d: accepted %t", name, i, at.OK())
 			}
 		}
 	}
 }
 
-// Floats come back bit by bit.
+// Floats keep all their bits.
 func TestFloats(t *testing.T) {
 	t.Parallel()
 	check := func(t interface{ Errorf(string, ...any) }, want float64) {
@@ -122,7 +122,7 @@ func TestFloats(t *testing.T) {
 		p.Float(1, want)
 		u := wire.Unpack(string(p.B))
 		if u.Next(); math.Float64bits(u.Float()) != math.Float64bits(want) || u.Err() != nil {
-			t.Errorf("%v comes back as %v, %v", want, u.Float(), u.Err())
+			t.Errorf("%v decodes to %v, %v", want, u.Float(), u.Err())
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, rapid.Float64().Draw(t, "float")) })
@@ -135,7 +135,7 @@ func TestFloats(t *testing.T) {
 	}
 }
 
-// Times have milliseconds, and the years that RFC 3339 can write.
+// Times have milliseconds, and the years that RFC 3339 can express.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,7 +144,7 @@ func TestTimes(t *testing.T) {
 		p.TimeOr(1, want)
 		u := wire.Unpack(string(p.B))
 		if got := u.Next() && u.Time().Equal(want); !got || p.Err != nil || u.Err() != nil {
-			t.Errorf("%s is not read: %v, %v", want, p.Err, u.Err())
+			t.Errorf("%s does not decode: %v, %v", want, p.Err, u.Err())
 		}
 	})
 	var p wire.Packer
@@ -153,7 +153,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// FuzzCompact holds what is taken for the text of a value to encoding/json.
+// FuzzCompact compares the values that compact accepts with encoding/json.
 func FuzzCompact(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-0.5e+3,true,false,null,"\u00e9\n😀"]}`, `[`, `[]x`, `{"a" :1}`, "\"\xff\"", strings.Repeat("[", 1001), `"\x"`, "01", "-", "1.", "1e"} {
 		f.Add(seed)
@@ -161,11 +161,11 @@ func FuzzCompact(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		n := wire.Compact(text)
 		if n >= 0 && !json.Valid([]byte(text[:n])) {
-			t.Errorf("%q is taken for a value", text[:n])
+			t.Errorf("%q is accepted as a value", text[:n])
 		}
 		var b bytes.Buffer
 		if err := json.Compact(&b, []byte(text)); err == nil && b.String() == text && n != len(text) && strings.Count(text, "[")+strings.Count(text, "{") < 1000 {
-			t.Errorf("%q is not taken for a value", text)
+			t.Errorf("%q is not accepted as a value", text)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func call(task string) tool.Call {
 	return tool.Call{ID: "c1", Name: "partner", Arguments: args, IdempotencyKey: "key-" + task}
 }
 
-// F6: whoever is asked learns to which trace the request belongs.
+// The remote agent receives the trace to which the request belongs (F6).
 func TestTraceParent(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -119,7 +119,7 @@ func TestTraceParent(t *testing.T) {
 	}
 }
 
-// K7: a remote agent does a task, over both bindings; its failures are results.
+// A remote agent executes a task, over both bindings; its failures become results (K7).
 func TestCall(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []a2a.TransportProtocol{a2a.TransportProtocolJSONRPC, a2a.TransportProtocolHTTPJSON} {
@@ -145,7 +145,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A5: an abort ends the call.
+// An abort ends the call (A5).
 func TestAbort(t *testing.T) {
 	t.Parallel()
 	e := &executor{asked: make(chan *a2a.Message, 1), working: make(chan struct{})}
@@ -157,8 +157,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// What is wrong with a partner is told to the model; a card may not lead elsewhere,
-// and the token goes to the partner's host only.
+// Errors of a partner become results for the model. A card may not redirect elsewhere, and the token is sent to
+// the partner's host only.
 func TestPartners(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.NotFoundHandler())
@@ -193,7 +193,7 @@ func TestPartners(t *testing.T) {
 	}
 }
 
-// An address that the guard refuses is told with who may allow it.
+// The error for an address that the guard refuses names the setting that allows it.
 func TestRefusedAddress(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

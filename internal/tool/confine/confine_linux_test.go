@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 )
 
-// program makes the test's own executable a program that is hostile, as its arguments say.
+// program makes the test's own executable a hostile program, depending on its arguments.
 const program = "CONFINE_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -100,7 +100,7 @@ func act(what string, args []string) error {
 		all, err := net.Interfaces()
 		fmt.Println(all)
 		return err
-	case "share": // the work of eating among processes
+	case "share": // allocates memory in several processes
 		var wait []*exec.Cmd
 		for range 8 {
 			cmd := exec.Command("/proc/self/exe", "hold", args[0])
@@ -150,7 +150,7 @@ func act(what string, args []string) error {
 	return nil
 }
 
-// each runs a test with each way to confine that this system has, and says which it has not.
+// each runs a test with each confinement method of this system, and logs the missing ones.
 func each(t *testing.T, test func(t *testing.T, mode string)) {
 	t.Helper()
 	for _, mode := range []string{confine.Namespaces, confine.Landlock} {
@@ -174,7 +174,7 @@ func confinement(t *testing.T, cfg confine.Config) *confine.Confinement {
 	return c
 }
 
-// command is the test's own executable as a program.
+// command returns the test's own executable as a program.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -186,7 +186,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run starts a program, and returns what it has written and the error that it ended with.
+// run runs a program, and returns its output and its exit error.
 func run(t *testing.T, c *confine.Confinement, args ...string) (string, error) {
 	t.Helper()
 	cmd := command(t, args...)
@@ -201,7 +201,7 @@ func run(t *testing.T, c *confine.Confinement, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// folder is a directory outside of the temporary ones that a program has for itself.
+// folder returns a directory outside of the temporary directories, which each program has for itself.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(".", "testdata-") //nolint:usetesting // which would be a temporary one
@@ -226,7 +226,7 @@ func file(t *testing.T, path, text string) string {
 	return path
 }
 
-// A program reads and writes what it was given, and nothing else.
+// A program can read and write the given files only.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, mode string) {
@@ -267,11 +267,11 @@ func TestFiles(t *testing.T) {
 			{"write", "/proc/sys/kernel/core_pattern", false},
 			{"write", "/usr/bin/turnpike-was-here", false},
 			{"temporary", "", true},
-			{"namespaces", "", mode == confine.Landlock}, // where they are of no use: the files stay as they are
+			{"namespaces", "", mode == confine.Landlock}, // where they have no effect: the files stay unchanged
 		} {
 			out, err := run(t, c, test.what, test.path)
 			if (err == nil) != test.may || strings.Contains(out, "hunter2") {
-				t.Errorf("%s %s: %v, %q, want that it may: %t", test.what, test.path, err, out, test.may)
+				t.Errorf("%s %s: %v, %q, want it permitted: %t", test.what, test.path, err, out, test.may)
 			}
 			if test.what == "temporary" {
 				if _, err := os.Stat(strings.TrimSpace(out)); err == nil {
@@ -282,8 +282,7 @@ func TestFiles(t *testing.T) {
 	})
 }
 
-// It has no network, neither that of others nor a way to sockets of the host, unless it is
-// named.
+// Without permission, a program has no network: neither the host's network nor its sockets.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, mode string) {
@@ -303,14 +302,14 @@ func TestNetwork(t *testing.T) {
 			t.Cleanup(func() { _ = l.Close() })
 			at := l.Addr().String()
 			if out, err := run(t, confinement(t, confine.Config{Mode: mode}), "connect", test.network, at); err == nil {
-				t.Errorf("without a network it has reached %s: %s", at, out)
+				t.Errorf("without a network it reached %s: %s", at, out)
 			}
 			if test.address == path && mode == confine.Landlock {
 				continue // only newer kernels forbid it
 			}
 			out, err := run(t, confinement(t, confine.Config{Mode: mode, Network: []string{"other", "program"}}), "connect", test.network, at)
 			if (err == nil) != test.given {
-				t.Errorf("with the network it has reached %s: %v, %s, want %t", at, err, out, test.given)
+				t.Errorf("with the network it reached %s: %v, %s, want %t", at, err, out, test.given)
 			}
 		}
 		if out, err := run(t, confinement(t, confine.Config{Mode: mode}), "connect", "udp", "127.0.0.1:53"); mode == confine.Landlock && err == nil {
@@ -319,7 +318,7 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-// Memory and processes end.
+// Memory and processes are bounded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, mode string) {
@@ -340,7 +339,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Eight processes have no more memory together than one may.
+// Eight processes together have no more memory than one may have.
 func TestMemoryOfAll(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, mode string) {
@@ -360,8 +359,8 @@ func TestMemoryOfAll(t *testing.T) {
 	})
 }
 
-// A program does not reach parts of the kernel that namespaces and Landlock leave open, and still
-// finds the addresses of its own network.
+// A program cannot use kernel interfaces that namespaces and Landlock leave open, but still sees the addresses
+// of its own network.
 func TestSystemCalls(t *testing.T) {
 	t.Parallel()
 	number := func(n int) string { return strconv.Itoa(n) }
@@ -389,8 +388,8 @@ func TestSystemCalls(t *testing.T) {
 	})
 }
 
-// bounded reports whether the number of processes is bounded without a cgroup: for root it is
-// so from Linux 6.14 on.
+// bounded reports whether the number of processes is bounded without a cgroup: for root, only from Linux 6.14
+// on.
 func bounded() bool {
 	var major, minor int
 	text, _ := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -398,7 +397,7 @@ func bounded() bool {
 	return os.Getuid() != 0 || err == nil && (major > 6 || major == 6 && minor >= 14)
 }
 
-// Nothing outlives the program, nor the worker's interest in it, even in a session of its own.
+// No process outlives the program or its cancellation, even in a session of its own.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, mode string) {
@@ -432,8 +431,7 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 }
 
-// A program that is not hostile gets its input, output and exit code as ever, and of the
-// variables its own.
+// An ordinary program gets its input, output and exit code as without confinement, and only its own variables.
 func TestAsEver(t *testing.T) {
 	t.Setenv("WORKERS_SECRET", "hunter2")
 	each(t, func(t *testing.T, mode string) {
@@ -455,7 +453,7 @@ func TestAsEver(t *testing.T) {
 		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", "exit 0")
 		cmd.Args[0], cmd.Path = "nothing", filepath.Join(t.TempDir(), "nothing")
 		if _, err := confinement(t, confine.Config{Mode: mode}).Start("program", cmd); err == nil || !strings.Contains(err.Error(), "TURNPIKE_MCP_READ") {
-			t.Errorf("a program that is not there: %v", err)
+			t.Errorf("a missing program: %v", err)
 		}
 	})
 }
@@ -475,7 +473,7 @@ func TestNoCapabilities(t *testing.T) {
 	})
 }
 
-// processes finds those that have an argument.
+// processes returns the processes with an argument.
 func processes(mark string) []string {
 	var found []string
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -488,7 +486,7 @@ func processes(mark string) []string {
 	return found
 }
 
-// until waits until there is a process with an argument, or none.
+// until waits until a process with an argument exists, or none.
 func until(t *testing.T, mark string, there bool) {
 	t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Programs run confined by the first way that works, and else not at all.
+// Programs run confined by the first method that works, and otherwise not at all.
 func TestDecision(t *testing.T) {
 	t.Parallel()
 	no := errors.New("operation not permitted")
@@ -42,7 +42,7 @@ func TestDecision(t *testing.T) {
 				}
 				return nil
 			}
-			for range 2 { // it is found out once
+			for range 2 { // the method is determined once
 				r := c.Report()
 				if r.Mode != test.want || (r.Err != nil) != (test.want == "") {
 					t.Errorf("report = %+v", r)
@@ -54,7 +54,7 @@ func TestDecision(t *testing.T) {
 					Landlock:   {"landlock, no network but for npx"},
 				}[test.want] {
 					if !strings.Contains(r.String(), says) {
-						t.Errorf("it says %q, not %q", r, says)
+						t.Errorf("it logs %q, not %q", r, says)
 					}
 				}
 				if test.want == "" && !errors.Is(r.Err, ErrRefused) {
@@ -68,7 +68,7 @@ func TestDecision(t *testing.T) {
 	}
 }
 
-// What is withheld stays so, whatever else is said of it; the root is never shown.
+// Withheld paths stay withheld, whatever other settings name them; the root is never exposed.
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	at := func(a access, path string) entry { return entry{path, path, a} }

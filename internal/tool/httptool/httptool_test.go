@@ -31,10 +31,10 @@ func secrets(name, _ string) (string, error) {
 	if name == "KEY" {
 		return "s3cr&t", nil
 	}
-	return "", fmt.Errorf("secret %s: it is not there", name)
+	return "", fmt.Errorf("secret %s does not exist", name)
 }
 
-// echo answers with what it was asked.
+// echo returns the request it received.
 func echo(t *testing.T) (address string, handler *http.ServeMux) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -68,8 +68,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Secrets go where the template says, never where an argument says, and never come
-// back to the model.
+// Secrets are sent where the template says, never where an argument says, and never reach the model.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)
@@ -91,14 +90,14 @@ func TestSecrets(t *testing.T) {
 	if got, _ := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"x"}`)}); !strings.Contains(got.Content, "secret OTHER: it is not there") {
 		t.Errorf("Call = %+v", got)
 	}
-	// A secret in the URL does not show in the error of a server that is not there.
+	// A secret in the URL does not appear in the error of an unreachable server.
 	r = httptool.Request{URL: "http://127.0.0.1:1/", Query: map[string]string{"k": "secret://KEY"}}
 	if got, _ := caller(t, "127.0.0.1:1").Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`)}); !got.IsError || strings.Contains(got.Content, "s3cr") {
 		t.Errorf("Call = %+v", got)
 	}
 }
 
-// What comes back wrong is an error result in words (A7).
+// An invalid response becomes an error result that describes it (A7).
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)
@@ -125,8 +124,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An answer is read up to a size, however it is packed, and up to the call's time,
-// however slowly it comes.
+// A response is read up to a maximum size, also if it is compressed, and up to the call's time limit, however
+// slow it is.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)
@@ -170,7 +169,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Plain HTTP is for what the worker allows, by place or by network.
+// Plain HTTP requires the worker's permission, by host or by network.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	at, _ := echo(t)
@@ -187,11 +186,11 @@ func TestPlain(t *testing.T) {
 		}
 	}
 	if _, err := guard.New([]string{"everything"}); err == nil {
-		t.Error("a guard takes a word for an address")
+		t.Error("a guard accepts a word as an address")
 	}
 }
 
-// A picture is a result that models can look at.
+// A picture becomes a result that models can view.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)
@@ -205,7 +204,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// A PDF is a file that models can read. Its name shows no part of an address that may be secret.
+// A PDF becomes a file that models can read. Its name contains no part of an address that may be secret.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)

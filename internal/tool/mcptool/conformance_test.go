@@ -21,15 +21,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// nodeModules names the folder with the npm packages that `make mcp-conformance`
-// installs.
+// nodeModules names the folder with the npm packages that `make mcp-conformance` installs.
 const nodeModules = "TURNPIKE_MCP_NODE_MODULES"
 
-// scenario is set by the conformance suite, which then runs this program as the client
-// that it examines.
+// scenario is set by the conformance suite, which then runs this program as the client under test.
 const scenario = "MCP_CONFORMANCE_SCENARIO"
 
-// npm returns the folder of the npm packages; ok is false where there is none.
+// npm returns the folder of the npm packages; ok is false if there is none.
 func npm(t *testing.T) (dir string, ok bool) {
 	t.Helper()
 	dir = os.Getenv(nodeModules)
@@ -39,10 +37,9 @@ func npm(t *testing.T) (dir string, ok bool) {
 	return dir, dir != ""
 }
 
-// The official suite looks at what the client sends and does. Of the scenarios for
-// clients that it has, one is left out besides those of OAuth: it wants a question of the
-// older protocol answered while the call goes on, and here it is answered when the call
-// is made again.
+// The official suite checks the client's messages and actions. Apart from OAuth, one client scenario is left
+// out: it requires an answer to a question of the older protocol during the call, and this client answers when
+// the call is made again.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	dir, ok := npm(t)
@@ -69,8 +66,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conformanceClient calls every tool of the server that the suite names, as an agent
-// whose people accept everything would.
+// conformanceClient calls every tool of the server that the suite names, as an agent whose users accept
+// everything would.
 func conformanceClient() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -93,7 +90,7 @@ func conformanceClient() error {
 		ToolCalls []struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
-		} `json:"toolCalls"` //nolint:tagliatelle // as the suite writes it
+		} `json:"toolCalls"` //nolint:tagliatelle // in the suite's spelling
 	}
 	if text := os.Getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
 		if err := json.Unmarshal([]byte(text), &wanted); err != nil {
@@ -126,7 +123,7 @@ func conformanceClient() error {
 	return nil
 }
 
-// conform makes one call and accepts what it is asked.
+// conform makes one call and accepts all requests in it.
 func conform(ctx context.Context, impl tool.Tool, args json.RawMessage) error {
 	c := tool.Call{ID: "c1", Idempotent: true, Arguments: args}
 	for range 10 {
@@ -143,7 +140,7 @@ func conform(ctx context.Context, impl tool.Tool, args json.RawMessage) error {
 	return errors.New("it asks without end")
 }
 
-// The reference server in TypeScript, over both transports: the older protocol.
+// The client works with the reference server in TypeScript, over both transports, with the older protocol.
 func TestReferenceServer(t *testing.T) {
 	t.Parallel()
 	dir, ok := npm(t)
@@ -188,7 +185,7 @@ func TestReferenceServer(t *testing.T) {
 		t.Errorf("after the refusal = %+v", r)
 	}
 
-	// It does not begin before a person was where it sends them.
+	// It does not begin before a person has visited the given page.
 	barred := ready(t, c, s, "trigger-url-elicitation")
 	call = tool.Call{Arguments: json.RawMessage(`{"url":"https://example.com/","errorPath":true}`)}
 	r = try(t, barred, call)

@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A server that crashes takes its call with it and nothing else.
+// A server that crashes only fails its call.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{Confinement: asTheyAre(t)}), bad(t)
@@ -36,7 +36,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// One that hangs does so until its call's time is over, while others are served.
+// A server that hangs blocks its call until the time limit, while others are served.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{}), bad(t)
@@ -48,7 +48,7 @@ func TestHang(t *testing.T) {
 		hung <- err
 	}()
 	if r := try(t, pid, tool.Call{}); r.IsError {
-		t.Errorf("beside the hung call = %+v", r)
+		t.Errorf("next to the hung call = %+v", r)
 	}
 	cancel()
 	if err := <-hung; !errors.Is(err, context.Canceled) {
@@ -59,7 +59,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// Nothing that a server has started outlives its session.
+// No process that a server has started outlives its session.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{Confinement: asTheyAre(t)}), bad(t)
@@ -138,8 +138,7 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
-// A program gets the secrets that its agent names and none of the worker's, and they
-// do not come back.
+// A program gets the secrets that its agent names and none of the worker's, and they do not reach the model.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("OTHERS_SECRET", "hunter2")
 	c, s := caller(t, Config{}), bad(t)
@@ -163,7 +162,7 @@ func TestOnlyAdmittedProgramsStart(t *testing.T) {
 	}
 }
 
-// No agent reaches what only the worker can reach.
+// No agent can reach addresses that only the worker can reach.
 func TestAddressesAreGuarded(t *testing.T) {
 	t.Parallel()
 	guard, err := guard.New(nil)
@@ -209,8 +208,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A server of the older protocol asks in the middle of a call. The call is made again
-// with the answers, if its tool says that this does no harm (I4).
+// A server of the older protocol asks in the middle of a call. The call is made again with the answers, if its
+// tool says that this is safe (I4).
 func TestInlineQuestions(t *testing.T) {
 	t.Parallel()
 	begun, ended := make(chan string, 10), make(chan string, 10)
@@ -232,7 +231,7 @@ func TestInlineQuestions(t *testing.T) {
 		t.Errorf("questions:\n%s", diff)
 	}
 	if len(begun) != 3 || len(ended) != 1 {
-		t.Errorf("begun %d times, ended %d", len(begun), len(ended))
+		t.Errorf("started %d times, ended %d times", len(begun), len(ended))
 	}
 }
 
@@ -245,7 +244,7 @@ func TestInlineQuestionsOfOtherToolsAreNotPassedOn(t *testing.T) {
 		t.Errorf("result = %+v", r)
 	}
 	if len(begun) != 1 || len(ended) != 0 {
-		t.Errorf("begun %d times, ended %d", len(begun), len(ended))
+		t.Errorf("started %d times, ended %d times", len(begun), len(ended))
 	}
 }
 
@@ -331,7 +330,7 @@ func TestFloodOfNotifications(t *testing.T) {
 	}
 }
 
-// A server that traces joins the trace of the call.
+// A server with tracing joins the trace of the call.
 func TestTraceContext(t *testing.T) {
 	t.Parallel()
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -343,7 +342,7 @@ func TestTraceContext(t *testing.T) {
 	impl := ready(t, caller(t, Config{}), at, "t")
 	for in, want := range map[string]string{parent: parent, "": "<nil>"} {
 		if r := try(t, impl, tool.Call{TraceParent: in}); r.Content != want {
-			t.Errorf("traceparent %q came as %q", in, r.Content)
+			t.Errorf("traceparent %q arrived as %q", in, r.Content)
 		}
 	}
 }
@@ -369,7 +368,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// A server that has forgotten its sessions was asked nothing, so it is asked anew.
+// If a server has lost its sessions, the call had no effect and is made again.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	server := old(newServer())

@@ -24,7 +24,7 @@ func form(t testing.TB, schema string) *mcp.ElicitParams {
 const (
 	yesNo = `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`
 	order = `{"type":"object","properties":{"n":{"type":"integer","minimum":1,"default":2},"size":{"type":"string","enum":["s","l"]}},"required":["size"]}`
-	// Whoever checks anything against this does it for ever.
+	// Validating a value against this schema never terminates.
 	endless = `{"type":"object","properties":{"x":{"type":"string","allOf":[{"$ref":"#/properties/x"}]}},"$ref":"#"}`
 )
 
@@ -39,7 +39,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, test := range []struct {
 		form, answer string
-		want         *mcp.ElicitResult // nil is no answer
+		want         *mcp.ElicitResult // nil: no answer
 	}{
 		{"", "accept", &mcp.ElicitResult{Action: actionAccept}},
 		{"", "as you like", &mcp.ElicitResult{Action: actionAccept}},
@@ -69,7 +69,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestLargeAnswers: what a server and an answer can say within their sizes costs little.
+// TestLargeAnswers: servers and answers within the size limits cost little.
 func TestLargeAnswers(t *testing.T) {
 	t.Parallel()
 	many := strings.TrimSuffix(strings.Repeat("1,", 50_000), ",")
@@ -84,7 +84,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// Whatever a server asks and a person answers, it is an answer or a reason to ask again.
+// For any question and answer, the result is an answer or a reason to ask again.
 func FuzzAnswer(f *testing.F) {
 	for _, schema := range []string{"", yesNo, order, endless, `{"properties":{"a":{"type":"array","items":{"anyOf":[{"const":1}]}}}}`} {
 		for _, answer := range []string{"accept", "decline", `{"ok":true}`, `{"action":"accept"}`, "1,2", "null", "[]"} {
@@ -103,7 +103,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A server sends people to pages of the web, and to nothing that runs or reads files.
+// A server can refer people to web pages only, not to URLs that run or read files.
 func TestWherePeopleAreSent(t *testing.T) {
 	t.Parallel()
 	server := newServer()

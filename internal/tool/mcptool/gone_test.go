@@ -17,8 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// A server over HTTP that loses its connections, or is gone, in the middle of a call
-// takes that call with it and nothing else.
+// A server over HTTP that loses its connections, or goes away, in the middle of a call only fails that call.
 func TestConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*mcp.Server) *mcp.Server{
@@ -60,13 +59,13 @@ func TestConnectionIsLost(t *testing.T) {
 				t.Errorf("after it = %+v", r)
 			}
 			if n := begun.Load(); n != 2 {
-				t.Errorf("two calls were begun %d times (I4)", n)
+				t.Errorf("two calls were started %d times (I4)", n)
 			}
 		})
 	}
 }
 
-// A program is told, too, before it is ended.
+// A cancellation also reaches a program before it is ended.
 func TestCancellationReachesTheProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

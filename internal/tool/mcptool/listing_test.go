@@ -36,7 +36,7 @@ func TestPin(t *testing.T) {
 			t.Errorf("result = %+v, want %q in it", r, want)
 		}
 	}
-	// What the agent does not use may change.
+	// Tools that the agent does not use may change.
 	if r := try(t, c.Tool(s, "a", []string{"a"}, only, noSecrets), tool.Call{}); r.IsError {
 		t.Errorf("result = %+v", r)
 	}
@@ -49,7 +49,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A list that changes under a session is seen at once if its server says so.
+// A list that changes during a session takes effect at once if its server announces it.
 func TestPinOfASessionInFlight(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{Processes: 1}), bad(t)

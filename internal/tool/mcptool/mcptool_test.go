@@ -90,7 +90,8 @@ func caller(t *testing.T, cfg Config) *Caller {
 	return c
 }
 
-// asTheyAre starts programs as they are, for tests that look at their processes from outside.
+// asTheyAre returns a confinement that starts programs unconfined, for tests that observe their processes from
+// outside.
 func asTheyAre(t *testing.T) *confine.Confinement {
 	t.Helper()
 	return testbed.Confinement(t, confine.Config{Mode: confine.Off})
@@ -100,7 +101,7 @@ func noSecrets(string, string) (string, error) { return "", nil }
 
 func program(t *testing.T, pkg string) Server { return Server{Command: []string{build(t, pkg)}} }
 
-// ready returns a tool with what its server lists now pinned.
+// ready returns a tool after pinning what its server currently lists.
 func ready(t *testing.T, c *Caller, s Server, name string) tool.Tool {
 	t.Helper()
 	l, err := c.List(t.Context(), s, noSecrets)
@@ -149,8 +150,7 @@ func TestServersOfTheSDK(t *testing.T) {
 	}
 }
 
-// D5: a question of a server waits in the checkpoint. The caller that goes on is
-// another one each time, as another worker would be.
+// A server's question waits in the checkpoint. Each continuation uses another caller, like another worker (D5).
 func TestMultiRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := program(t, "conformance/everything-server")

@@ -18,14 +18,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// parrotMode makes the test's own program a parrot, of the secret in this variable.
+// parrotMode makes the test binary a parrot of the secret in this variable.
 const parrotMode = "MCPTOOL_PARROT"
 
-// core is in the secret, whatever is escaped around it.
+// core is in the secret and is never escaped.
 const core = "c4n4ryQ7x9Zk2vTb"
 
-// A server does not get the secrets that it was told into what is shown to models and
-// people, or kept.
+// Secrets that a server has received do not appear in anything shown to models and people, or stored.
 func TestSecretsDoNotComeBack(t *testing.T) {
 	t.Parallel()
 	const key = core + `+x/d&"el%<k>=`
@@ -66,7 +65,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 				}})
 				for i := range r.Images {
 					b, _ := base64.StdEncoding.DecodeString(r.Images[i].Data)
-					r.Images[i].URL = string(b) // to be searched, too
+					r.Images[i].URL = string(b) // to be searched as well
 				}
 				for i := range r.Files {
 					b, _ := base64.StdEncoding.DecodeString(r.Files[i].Data)
@@ -89,7 +88,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 				case where == "keeps":
 					want = "must not be stored"
 				case where == "asks_in_between":
-					want = "cannot be sent" // there is another way to ask now
+					want = "cannot be sent" // this one can no longer be asked in that way
 				}
 				if !strings.Contains(text, want) {
 					t.Errorf("%s = %s, want %q in it", where, text, want)
@@ -99,7 +98,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 	}
 }
 
-// plainly returns values as they are encoded and as they are printed.
+// plainly returns values both encoded and printed.
 func plainly(t *testing.T, values ...any) string {
 	t.Helper()
 	b, err := json.Marshal(values)
@@ -109,8 +108,7 @@ func plainly(t *testing.T, values ...any) string {
 	return fmt.Sprintf("%s %v", b, values)
 }
 
-// What a program wrote is cut where it gets too long, and a secret there is not known
-// by the part that is left of it.
+// Long output of a program is redacted before it is cut, because a partial secret could not be recognized.
 func TestTailRedactsBeforeItCuts(t *testing.T) {
 	t.Parallel()
 	w := &tail{secrets: secret.New(core)}

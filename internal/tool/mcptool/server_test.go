@@ -19,10 +19,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// serverMode makes the test's own program an MCP server that behaves badly on demand.
+// serverMode makes the test binary an MCP server that misbehaves on demand.
 const serverMode = "MCPTOOL_SERVER"
 
-// notes names the directory where it writes what it was told.
+// notes names the directory in which it records what it receives.
 const notes = "MCPTOOL_NOTES"
 
 // bad returns the server that is this program.
@@ -43,7 +43,7 @@ func text(format string, args ...any) (*mcp.CallToolResult, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, args...)}}}, nil
 }
 
-// serveOnStdio is the program's other life.
+// serveOnStdio runs the program as a server.
 func serveOnStdio() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "bad", Version: "1"}, nil)
 	add(s, "crash", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -52,7 +52,7 @@ func serveOnStdio() {
 		return nil, nil //nolint:nilnil // not reached
 	})
 	add(s, "hang", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { select {} })
-	// It writes down, in a file each, that it has begun and that it was told to stop.
+	// It records, in a file each, that it has started and that it was told to stop.
 	add(s, "waits", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if err := os.WriteFile(filepath.Join(os.Getenv(notes), "begun"), nil, 0o600); err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func serveOnStdio() {
 	add(s, "flood", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text("%s", strings.Repeat("x", maxMessage+1))
 	})
-	// The child holds the streams of its parent and does not end by itself.
+	// The child holds its parent's streams and does not end by itself.
 	add(s, "child", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		child := exec.Command("sleep", "1000")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -90,11 +90,10 @@ func serveOnStdio() {
 	_ = s.Run(context.Background(), &mcp.IOTransport{Reader: io.NopCloser(io.MultiReader(strings.NewReader(first), os.Stdin)), Writer: os.Stdout})
 }
 
-// hangsUp is the mode of a server that ends when it is greeted in the newer way.
+// hangsUp is the mode of a server that exits when it gets the newer greeting.
 const hangsUp = "hangs up"
 
-// old makes a server one of the older protocol, to whom the newer greeting means
-// nothing.
+// old makes a server use the older protocol, without support for the newer greeting.
 func old(s *mcp.Server) *mcp.Server {
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
@@ -117,8 +116,8 @@ func overHTTP(t *testing.T, s *mcp.Server) Server {
 	return Server{URL: h.URL}
 }
 
-// asking is a tool of the older protocol that asks two things in the middle of its
-// call, and counts how often it was begun and how often it got to its end.
+// asking is a tool of the older protocol that asks two questions in the middle of its call, and counts its
+// starts and its ends.
 func asking(t *testing.T, begun, ended chan<- string) Server {
 	t.Helper()
 	s := old(newServer())
@@ -159,7 +158,7 @@ func soon(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// zombie reports whether a process has ended and only its parent does not know yet.
+// zombie reports whether a process has ended but has not been reaped by its parent.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(stat), ") Z ")

@@ -40,7 +40,7 @@ func call(t *testing.T, k tool.Kind, c tool.Call) tool.Result {
 	return r
 }
 
-// A change whose answer is lost has been made once, and the model reads its result.
+// A change whose answer is lost is made once, and the model reads its result.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	store := &forgetful{Store: memstore.New(memstore.Config{})}
@@ -57,7 +57,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A call of a run without the metadata key, such as a child run, fails, and the model reads why.
+// A call in a run without the metadata key, such as a child run, fails, and the model reads why.
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	c := tool.Call{Run: "run_1", Tenant: "acme", Name: "memory", Arguments: json.RawMessage(`{"command":"view","path":"/memories"}`)}

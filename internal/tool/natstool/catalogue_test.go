@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// What a service says of its tool is known as soon as it is asked for, and stays
-// known when the service goes.
+// A service's description of its tool is available at the first request, and stays available when the service
+// stops.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -25,7 +25,7 @@ func TestCatalogue(t *testing.T) {
 	}})
 	var c *natstool.Catalogue
 	want := map[string]tool.Description{"a": {Text: "the tool a", Schema: schema}}
-	// On a busy machine an answer may come later than a query waits.
+	// On a busy machine an answer may arrive later than a query waits.
 	testbed.Eventually(t, "the description of a", func() (wrong error) {
 		c = natstool.NewCatalogue(nc, prefix)
 		said := make(chan map[string]tool.Description)
@@ -46,7 +46,7 @@ func TestCatalogue(t *testing.T) {
 		t.Errorf("Describe without the service:\n%s", diff)
 	}
 
-	// Who has no time is not held up.
+	// A caller without time is not blocked.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got := natstool.NewCatalogue(nc, prefix).Describe(ctx, "", []string{"a"}); len(got) != 0 {

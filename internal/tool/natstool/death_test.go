@@ -18,8 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// instances serves a tool whose n-th call is for the n-th of handlers, and tells
-// the keys of the calls.
+// instances serves a tool whose n-th call goes to the n-th of handlers, and reports the keys of the calls.
 func instances(t *testing.T, nc *nats.Conn, name string, handlers ...func(m *nats.Msg)) (keys chan string) {
 	t.Helper()
 	keys = make(chan string, 100)
@@ -46,8 +45,8 @@ func sign(m *nats.Msg) {
 
 func answer(m *nats.Msg) { _ = m.Respond([]byte(`{"content":"done"}`)) }
 
-// An instance that dies with a call in its hands is noticed long before the
-// deadline. Only an idempotent tool is called again, with the same key (I4).
+// An instance that dies during a call is noticed long before the deadline. Only an idempotent tool is called
+// again, with the same key (I4).
 func TestInstanceDies(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -62,7 +61,7 @@ func TestInstanceDies(t *testing.T) {
 	once := instances(t, nc, "once", dies)
 	r, err := tools.Call(t.Context(), tool.Call{Name: "once", IdempotencyKey: "k"})
 	wantError(t, r, err, "called once", "outcome is unknown")
-	<-cancelled // it may live after all
+	<-cancelled // it may be alive
 	if len(once) != 1 {
 		t.Errorf("a tool that is not idempotent was called %d times (I4)", len(once))
 	}
@@ -73,13 +72,13 @@ func TestInstanceDies(t *testing.T) {
 		t.Errorf("Call = %+v, %v, want an answer to the second call", r, err)
 	}
 
-	// What kills every instance is not sent for ever.
+	// A call that kills every instance is not sent forever.
 	instances(t, nc, "deadly", dies, dies, dies)
 	r, err = tools.Call(t.Context(), tool.Call{Name: "deadly", Idempotent: true})
 	wantError(t, r, err, "called 3 times", "outcome is unknown")
 }
 
-// An instance that dies and leaves nobody.
+// The last instance dies, and no other is left.
 func TestLastInstanceDies(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -92,14 +91,13 @@ func TestLastInstanceDies(t *testing.T) {
 	wantError(t, r, err, "called once", "outcome is unknown", "no other instance")
 }
 
-// A call that takes long is not a death: neither of a service that gives signs of
-// life nor of one that does not know how.
+// A slow call does not count as a dead instance, whether or not the service supports heartbeats.
 func TestSlowIsNotDead(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	const beat = time.Second // a busy machine may pause the service for two of them
 	wait := func(context.Context, toolkit.Call) (toolkit.Result, error) {
-		<-time.After(4 * beat) // longer than a dead one may be silent
+		<-time.After(4 * beat) // longer than the silence after which an instance counts as dead
 		return toolkit.Result{Content: "done"}, nil
 	}
 	serve(t, nc, toolkit.Tool{Name: "beats", Handler: wait})
@@ -110,7 +108,7 @@ func TestSlowIsNotDead(t *testing.T) {
 			t.Errorf("%s: Call = %+v, %v", name, r, err)
 		}
 	}
-	// Whoever waits for a service that died without a sign waits for the deadline.
+	// A caller of a service that died without having sent a heartbeat waits for the deadline.
 	instances(t, nc, "gone", func(*nats.Msg) {})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*beat)
 	defer cancel()
@@ -119,11 +117,11 @@ func TestSlowIsNotDead(t *testing.T) {
 	}
 }
 
-// The silence while NATS itself is away is nobody's death.
+// Silence while NATS itself is unreachable does not count as a death.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	port, err := devserver.FreePort() // which no connection takes while the server is away
+	port, err := devserver.FreePort() // no connection takes it while the server is down
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,13 +165,13 @@ func TestServerRestarts(t *testing.T) {
 	<-started
 	<-working
 	server.Close()
-	<-time.After(4 * beat) // longer than an instance may be silent
+	<-time.After(4 * beat) // longer than the silence after which an instance counts as dead
 	if server, err = devserver.Start(options); err != nil {
 		t.Fatal(err)
 	}
 	<-back
 	<-back
-	// Its subscriptions are back, too: a reply that comes before is lost.
+	// Its subscriptions must be back: an earlier reply would be lost.
 	if err := caller.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Services of this deployment are found, whichever library they are written with, and
-// nothing else is.
+// Discover finds the services of this deployment, written with any library, and nothing else.
 func TestDiscover(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -31,7 +30,7 @@ func TestDiscover(t *testing.T) {
 		toolkit.Tool{Name: "b", Version: "1.9.0", Description: "old", Handler: fails},
 		toolkit.Tool{Name: "b", Version: "1.10.0", Description: "new", Schema: json.RawMessage(`{"type":"object","title":"b"}`), Handler: fails},
 	)
-	// One service of the NATS library, with two tools and something that is none.
+	// One service of the NATS library, with two tools and something else.
 	respond := micro.HandlerFunc(func(r micro.Request) { _ = r.Respond([]byte(`{"content":1}`)) })
 	service, err := micro.AddService(nc, micro.Config{Name: "kit", Version: "2.0.0", Description: "a kit"})
 	if err != nil {
@@ -53,7 +52,7 @@ func TestDiscover(t *testing.T) {
 		{Name: "b", Subject: "tp.tool.b", Description: "new", Schema: json.RawMessage(`{"type":"object","title":"b"}`), Instances: []natstool.Instance{{Version: "1.10.0"}, {Version: "1.9.0"}}},
 		{Name: "c", Subject: "tp.tool.c", Description: "a kit", Instances: []natstool.Instance{{Version: "2.0.0"}}},
 	}
-	// A service counts a request after it has answered, and on a busy machine an answer may come later than
+	// A service counts a request after it has answered, and on a busy machine an answer may arrive later than
 	// Discover waits.
 	testbed.Eventually(t, "all services, and one request", func() error {
 		if got, err = natstool.Discover(t.Context(), nc, prefix, ""); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// Whatever a service replies becomes a result, and an error is never taken for a
-// success (A7).
+// Any reply of a service becomes a result, and an error never counts as a success (A7).
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `null`, `[]`, `"text"`, `{"content":"text"}`, `{"content":{"a":[1,2.50]}}`, `{"content":null,"error":null}`, `{"error":"broken"}`,
@@ -26,7 +25,7 @@ func FuzzReply(f *testing.F) {
 		m := &nats.Msg{Data: data, Header: nats.Header{micro.ErrorCodeHeader: {code}, micro.ErrorHeader: {text}}}
 		r := result("t", m)
 		if (code != "" || text != "") && !r.IsError {
-			t.Errorf("an error in the headers is a success: %+v", r)
+			t.Errorf("an error in the headers counts as a success: %+v", r)
 		}
 		if r.IsError && (r.Content == "" || r.Pending || len(r.Images)+len(r.Files) > 0) {
 			t.Errorf("error result = %+v", r)

@@ -34,7 +34,7 @@ func serve(t *testing.T, nc *nats.Conn, tools ...toolkit.Tool) (stop func() erro
 	return stop
 }
 
-// wantError fails t unless r is an error result that holds each of texts (A7).
+// wantError fails t unless r is an error result that contains each of texts (A7).
 func wantError(t *testing.T, r tool.Result, err error, texts ...string) {
 	t.Helper()
 	if err != nil || !r.IsError {
@@ -42,7 +42,7 @@ func wantError(t *testing.T, r tool.Result, err error, texts ...string) {
 	}
 	for _, text := range texts {
 		if !strings.Contains(r.Content, text) {
-			t.Errorf("Call = %.300q, want it to hold %q", r.Content, text)
+			t.Errorf("Call = %.300q, want %q in it", r.Content, text)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestCall(t *testing.T) {
 		t.Errorf("request:\n%s", diff)
 	}
 
-	// Anybody can find the service, with its description and schema.
+	// Any NATS client can find the service, with its description and schema.
 	msg, err := nc.RequestWithContext(t.Context(), "$SRV.INFO.refund", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A failing call is an error result, and the service lives on.
-// What a handler reports reaches the caller in order and before the result.
+// A failing call becomes an error result, and the service continues. A handler's progress reaches the caller in
+// order and before the result.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -143,7 +143,7 @@ func TestHandlerFails(t *testing.T) {
 	}
 }
 
-// What services in other languages may reply.
+// Replies of services in other languages are accepted.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -184,7 +184,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A call that cannot be made tells the model so, and the operator what to do.
+// For a call that cannot be made, the model reads that, and the operator gets the remedy.
 func TestNotCalled(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -192,12 +192,12 @@ func TestNotCalled(t *testing.T) {
 	r, err := tools.Call(t.Context(), tool.Call{Name: "nobody"})
 	wantError(t, r, err, "tp.tool.nobody", "toolkit.Run")
 
-	// A time limit that is shorter than the patience gives the same answer, without a second request.
+	// A time limit shorter than the patience gives the same answer, without a second request.
 	soon := &lastMoment{Context: t.Context()}
 	r, err = tools.Call(soon, tool.Call{Name: "nobody"})
 	wantError(t, r, err, "tp.tool.nobody")
 	if soon.looks != 2 {
-		t.Errorf("the call looked %d times at its deadline, want once for each of two attempts", soon.looks)
+		t.Errorf("the call checked its deadline %d times, want once for each of two attempts", soon.looks)
 	}
 
 	for _, name := range []string{"", "a.b", "*", ">", "a b"} {
@@ -209,11 +209,11 @@ func TestNotCalled(t *testing.T) {
 	r, err = tools.Call(t.Context(), tool.Call{Name: "t", Arguments: big})
 	wantError(t, r, err, "was not called", "the NATS server accepts")
 	if _, err := tools.Call(t.Context(), tool.Call{Name: "t", Arguments: json.RawMessage("{")}); err == nil {
-		t.Error("Call with broken arguments succeeds")
+		t.Error("Call with invalid arguments succeeds")
 	}
 }
 
-// lastMoment is a context whose deadline is near whenever a call looks, however slow the machine is.
+// lastMoment is a context whose deadline is close whenever a call checks it, however slow the machine is.
 type lastMoment struct {
 	context.Context
 
@@ -225,7 +225,7 @@ func (c *lastMoment) Deadline() (time.Time, bool) {
 	return time.Now().Add(100 * time.Millisecond), true
 }
 
-// A service that comes up while a call waits for it gets the call, once.
+// A service that starts while a call waits for it gets the call, once.
 func TestServiceComesUp(t *testing.T) {
 	t.Parallel()
 	server := testbed.NATSServer(t)
@@ -252,7 +252,7 @@ func TestServiceComesUp(t *testing.T) {
 	}
 }
 
-// A5: an abort and a time limit end the call at once, and reach the service.
+// An abort and a time limit end the call at once, and reach the service (A5).
 func TestCallEnds(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -282,7 +282,7 @@ func TestCallEnds(t *testing.T) {
 	<-ended
 }
 
-// timeLimit is a context whose time is over when the test says so.
+// timeLimit is a context whose time limit passes when the test says so.
 type timeLimit struct {
 	context.Context
 
@@ -300,7 +300,7 @@ func (c timeLimit) Err() error {
 	}
 }
 
-// Calls run side by side up to Concurrency, and stop waits for them.
+// Up to Concurrency calls run in parallel, and stop waits for them.
 func TestServeConcurrencyAndStop(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

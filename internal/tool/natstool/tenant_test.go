@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// Each tenant has tools of its own, which others neither call nor find. The default tenant has
-// the subjects from before there were tenants.
+// Each tenant has its own tools, which others can neither call nor find. The default tenant keeps the subjects
+// from before tenants existed.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -31,7 +31,7 @@ func TestTenants(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = stop() })
 	}
-	// A service of acme says that it has the tools of all the others, too.
+	// A service of acme claims to have the tools of all other tenants.
 	_, err := nc.Subscribe("tp.t.acme.srv.INFO", func(m *nats.Msg) {
 		info := micro.Info{ServiceIdentity: micro.ServiceIdentity{Name: "t", ID: "forged", Version: "9.9.9"}, Description: "forged"}
 		for _, subject := range []string{"tp.tool.t", "tp.t.other.tool.t", "tp.t.other.tool.new", "tp.tool.new"} {
@@ -52,7 +52,7 @@ func TestTenants(t *testing.T) {
 		if err != nil || r.Content != "done for "+tenant {
 			t.Errorf("Call for %q = %+v, %v", tenant, r, err)
 		}
-		// On a busy machine an answer may come after the query has ended. A service of another tenant never
+		// On a busy machine an answer may arrive after the query has ended. A service of another tenant never
 		// answers.
 		testbed.Eventually(t, "an answer", func() error {
 			services, err := natstool.Discover(t.Context(), nc, prefix, tenant)

@@ -19,7 +19,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each view of what surrounds runs, in one deployment.
+// The views around runs work in one deployment: schedules, triggers, memory, figures and hooks.
 func TestAroundRuns(t *testing.T) {
 	s, address := start(t, "TURNPIKE_SECRET_HOOK="+hookSecret)
 	for name, text := range map[string]string{
@@ -47,7 +47,7 @@ func TestAroundRuns(t *testing.T) {
 	b.t, s.t = t, t
 }
 
-// A schedule shows when it fires next. It is paused, resumed, and its run is started on the page.
+// A schedule shows its next firing. It can be paused, resumed and run from the page.
 func schedulesOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string) {
 	if _, err := s.client.PutSchedule(t.Context(), "daily", api.ScheduleSettings{Cron: "0 9 * * *", Timezone: "Europe/Berlin", Run: api.SubmitRequest{Agent: "clerk", Input: api.Text("Go.")}}); err != nil {
 		t.Fatal(err)
@@ -65,14 +65,14 @@ func schedulesOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ stri
 	b.press(row, "Run now")
 	b.text(".toasts", "Its run has started.")
 	if runs, err := s.client.List(t.Context(), url.Values{"metadata.schedule": {"daily"}}); err != nil || len(runs.Items) != 1 {
-		t.Errorf("Run now has started %d runs, %v", len(runs.Items), err)
+		t.Errorf("Run now started %d runs, %v", len(runs.Items), err)
 	}
 	b.press(row, "Resume")
 	b.text(row, "in ")
 }
 
-// A trigger is written, refused with the reason, mended, paused, changed and deleted. Its page shows
-// what became of its messages.
+// A trigger is stored, refused with the reason, corrected, paused, changed and deleted. Its page shows the
+// results of its messages.
 func triggersOnPage(t *testing.T, s *deployment, b *browser, _ *between, address string) {
 	nc, err := nats.Connect(address)
 	if err != nil {
@@ -130,8 +130,8 @@ func triggersOnPage(t *testing.T, s *deployment, b *browser, _ *between, address
 	}
 }
 
-// A file that a run has written names that run. A change of it that meets another one changes nothing,
-// shows both, and is made once it is meant for the newer version.
+// A memory file shows the run that wrote it. A change that conflicts with another changes nothing, shows both,
+// and can then be applied to the newer version.
 func memoryOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string) {
 	const scope = "metadata.user:ann/<b>"
 	run := s.submit("keeps", "I am vegetarian.", "user", "ann/<b>")
@@ -160,7 +160,7 @@ func memoryOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string)
 	b.text(".conflict .d-old", "Eats fish.")
 	b.text(".conflict .d-new", "Vegan.")
 	if got := file(); got != "Eats fish.\n" {
-		t.Errorf("a change of an old version was made: %q", got)
+		t.Errorf("a change of an old version was saved: %q", got)
 	}
 	b.press(".conflict", "Edit version 2 with my text")
 	b.press("main", "Save")
@@ -186,8 +186,8 @@ func memoryOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string)
 	}
 }
 
-// The charts show what has ended, by agent and reason, with the keyboard and as a table, and lead to
-// the runs. A hundred series of ninety days are drawn; how long that takes is logged.
+// The charts show ended runs by agent and reason, by keyboard and as a table, and link to the runs. They can
+// draw a hundred series of ninety days; the time is logged.
 func figuresOnPage(t *testing.T, s *deployment, b *browser, p *between, _ string) {
 	for range 2 {
 		s.reaches(s.submit("lame", "x"), "failed")
@@ -200,7 +200,7 @@ func figuresOnPage(t *testing.T, s *deployment, b *browser, p *between, _ string
 	b.text("[data-chart='Tokens'] .chart-says", "input")
 	b.shows("the series of one agent", `document.querySelector("[data-series=lame] a")?.click() ?? location.hash.includes("of=lame")`)
 	b.text(".figures-sum", "2 runs ended, 2 failed")
-	// The arrow keys read the step before, and back.
+	// The arrow keys select the previous step, and back.
 	b.shows("the focus", `(document.querySelector("[data-chart=Runs] .chart-plot").focus(), document.activeElement.className === "chart-plot")`)
 	b.key(kb.ArrowLeft)
 	b.text("[data-chart=Runs] .chart-says", "none")
@@ -242,7 +242,7 @@ func figuresOnPage(t *testing.T, s *deployment, b *browser, p *between, _ string
 	b.goTo("#/figures?range=90d&by=model")
 	b.shows("a hundred series", `document.querySelectorAll("[data-series]").length === 100`)
 	b.text("[data-chart=Runs] .chart-legend", "95 others")
-	// The other grouping is read, summed up and drawn from its beginning. The time is that of the thread alone.
+	// The other grouping is read, summed and drawn from scratch. The time is that of the page's thread alone.
 	for range 3 {
 		eval[bool](b, `(window.before = document.querySelector("[data-chart]"), true)`)
 		before := b.busy()
@@ -252,7 +252,7 @@ func figuresOnPage(t *testing.T, s *deployment, b *browser, p *between, _ string
 	}
 	for _, name := range []string{"[data-chart] path", "*"} {
 		if n, most := eval[int](b, fmt.Sprintf(`document.querySelectorAll(%s).length`, quoted(name))), map[string]int{"[data-chart] path": 40, "*": 4000}[name]; n > most {
-			t.Errorf("%d elements %s are drawn, want at most %d", n, name, most)
+			t.Errorf("%d elements %s were drawn, want at most %d", n, name, most)
 		}
 	}
 	b.picture("figures-90d")

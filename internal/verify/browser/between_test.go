@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// between is a proxy between the browser and the gateway, as people have one. A test may have
-// it lose, delay or change what comes through.
+// between is a proxy between the browser and the gateway. A test can make it lose, delay or change what passes.
 type between struct {
 	url string
 	cut func() // closes all connections
@@ -48,14 +47,14 @@ func (s *deployment) between(t *testing.T) *between {
 	return p
 }
 
-// set says what becomes of requests from now on; nil passes them on.
+// set sets the handling of later requests; nil passes them on.
 func (p *between) set(does func(w http.ResponseWriter, r *http.Request, on http.Handler)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.does = does
 }
 
-// lose has the gateway do what is asked, and cuts its answer off.
+// lose lets the gateway execute the request, and drops its response.
 func lose(w http.ResponseWriter, r *http.Request, on http.Handler) {
 	on.ServeHTTP(httptest.NewRecorder(), r)
 	w.Header().Set("Content-Length", "100")

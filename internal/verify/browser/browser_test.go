@@ -26,7 +26,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is one tab, and what went wrong in it.
+// browser is one tab, with the errors that occurred in it.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -34,14 +34,14 @@ type browser struct {
 
 	profile cdp.BrowserContextID
 
-	others []string // addresses that may be asked as well
+	others []string // further addresses that may be requested
 
 	mu       sync.Mutex
 	requests []string
 	problems []string
 }
 
-// quit ends the Chromium that all tests share, if one has started.
+// quit ends the Chromium that all tests share, if it was started.
 var quit = func() {}
 
 // chromium starts the browser that all tests share.
@@ -52,13 +52,12 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.Flag("disable-dev-shm-usage", true))
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
+	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it logs an error for each event that it does not know
 	quit = func() { cancel(); stop() }
 	return ctx, chromedp.Run(ctx)
 })
 
-// open opens a tab that shares no cookies and no storage with others. It fails if there is no
-// browser: the page is not tested then.
+// open opens a tab that shares no cookies and no storage with others. It fails the test if there is no browser.
 func open(t *testing.T, address string) *browser {
 	t.Helper()
 	all, err := chromium()
@@ -91,7 +90,8 @@ func open(t *testing.T, address string) *browser {
 				b.problems = append(b.problems, fmt.Sprint("console.error ", e.Args))
 			}
 		case *log.EventEntryAdded:
-			// The editor sets styles of elements, which the policy refuses too, and does without them.
+			// The editor also sets styles of elements. The policy refuses them, and the editor works without
+			// them.
 			if e.Entry.Source == log.SourceSecurity && !strings.Contains(e.Entry.Text, "Applying inline style") {
 				b.problems = append(b.problems, e.Entry.Text)
 			}
@@ -120,7 +120,7 @@ func (b *browser) tab(all context.Context, window bool) context.Context {
 	return ctx
 }
 
-// sound fails the test if a script failed, or if anything was asked of another host.
+// sound fails the test if a script failed, or if the page sent a request to another host.
 func (b *browser) sound() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *browser) sound() {
 		_, address, _ := strings.Cut(r, " ")
 		u, err := url.Parse(address)
 		if err != nil || !strings.HasPrefix(b.url, "http://"+u.Host) && !slices.Contains(b.others, "http://"+u.Host) && u.Scheme != "blob" {
-			b.t.Errorf("the page asked for %s", r)
+			b.t.Errorf("the page requested %s", r)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (b *browser) goTo(hash string) {
 	b.run(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/ui/"+hash))
 }
 
-// eval returns what an expression gives.
+// eval returns the value of an expression.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	var v T
@@ -184,13 +184,13 @@ func quoted(s string) string {
 	return string(text)
 }
 
-// text waits until an element has a text in it.
+// text waits until an element contains a text.
 func (b *browser) text(selector, text string) {
 	b.t.Helper()
 	b.shows(fmt.Sprintf("%q in %s", text, selector), fmt.Sprintf("[...document.querySelectorAll(%s)].some(e => e.innerText.includes(%s))", quoted(selector), quoted(text)))
 }
 
-// press clicks the button with a text, once it is there and can be clicked.
+// press clicks the button with a text, once it exists and is enabled.
 func (b *browser) press(within, text string) {
 	b.t.Helper()
 	b.shows("the button "+text, fmt.Sprintf(`(() => {
@@ -198,13 +198,13 @@ func (b *browser) press(within, text string) {
 		e?.click(); return !!e })()`, quoted(within), quoted(within), quoted(text)))
 }
 
-// unfold opens what is folded, and what is folded in that.
+// unfold opens all folded elements, including nested ones.
 func (b *browser) unfold() {
 	b.t.Helper()
 	b.shows("all that was folded", `(() => { const all = [...document.querySelectorAll("details")]; all.forEach(d => d.open = true); return all.every(d => d.children.length > 1) })()`)
 }
 
-// write puts a text into a field, in the place of what is there.
+// write replaces the text of a field.
 func (b *browser) write(selector, text string) {
 	b.t.Helper()
 	b.shows(selector, fmt.Sprintf("(() => { const e = document.querySelector(%s); e?.focus(); e?.select(); return document.activeElement === e && e })()", quoted(selector)))
@@ -216,7 +216,7 @@ func (b *browser) key(keys string) {
 	b.run(chromedp.KeyEvent(keys))
 }
 
-// apiRequests returns what was asked of the API since the tab was opened or this was called.
+// apiRequests returns the API requests since the tab was opened or the last call.
 func (b *browser) apiRequests() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -230,13 +230,13 @@ func (b *browser) apiRequests() []string {
 	return out
 }
 
-// picture keeps a picture where TURNPIKE_PICTURES says, if it says so.
+// picture stores a screenshot in the directory TURNPIKE_PICTURES, if set.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	b.shot(name, false)
 }
 
-// shot is as picture, and returns the picture. It takes none that nobody wants.
+// shot is picture and also returns the screenshot. It takes one only if it is stored or wanted.
 func (b *browser) shot(name string, wanted bool) []byte {
 	b.t.Helper()
 	dir := os.Getenv("TURNPIKE_PICTURES")

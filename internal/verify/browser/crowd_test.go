@@ -12,13 +12,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// interaction measures the time from an act to the frame behind the one that shows its effect, in
+// interaction measures the time from an action to the frame after the one that shows its effect, in
 // milliseconds: the 95th percentile of 20.
 const interaction = `(async (act) => { const frame = () => new Promise(r => requestAnimationFrame(r)); const times = [];
 	for (let i = 0; i < 20; i++) { const t = performance.now(); act(i); await frame(); times.push(performance.now() - t); await frame(); }
 	return times.sort((a, b) => a - b)[18] })`
 
-// busy is the time that the page's main thread has spent, in milliseconds of that thread alone.
+// busy is the CPU time of the page's main thread, in milliseconds.
 type busy struct{ script, layout, all float64 }
 
 func (b *browser) busy() busy {
@@ -45,8 +45,8 @@ func (a busy) since(b busy) string {
 	return fmt.Sprintf("%.0f ms of script, %.0f ms of style and layout; %.0f ms of all tasks", a.script-b.script, a.layout-b.layout, a.all-b.all)
 }
 
-// A run of 200 turns with 100 children is as easy to open and to use as a short one. The times are
-// logged; the number of elements is bounded.
+// A run of 200 turns with 100 children opens and works like a short one. The times are logged; the number of
+// elements is bounded.
 func TestCrowd(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -54,20 +54,20 @@ func TestCrowd(t *testing.T) {
 	s.reaches(hello, "completed")
 	crowd := s.crowd()
 	s.reaches(crowd, "completed")
-	// The last children may end behind their parent.
+	// The last children may end after their parent.
 	for range 5 {
 		b.goTo("#/runs")
 		b.text(".row", "hello")
 		b.shows("the list at rest", `document.querySelectorAll(".row").length > 20`)
 		before := b.busy()
-		// What looks for the end must not cost much itself: innerText lays the page out, textContent does not.
+		// The check for the end must itself be cheap: innerText triggers layout, textContent does not.
 		opened := eval[float64](b, fmt.Sprintf(`new Promise(done => { const t = performance.now(); location.hash = "#%s";
 			const look = () => document.querySelector(".tl-rows")?.style.height === "7800px" && /200 of 200/.test(document.querySelector(".facts")?.textContent) && document.querySelectorAll(".tl-row").length > 14
 				? requestAnimationFrame(() => done(performance.now() - t)) : requestAnimationFrame(look); look() })`, crowd))
 		t.Logf("200 turns, 100 children: %s; from the click to the timeline, requests included: %.0f ms", b.busy().since(before), opened)
 	}
 	if n := eval[int](b, `document.querySelectorAll("*").length`); n > 2000 {
-		t.Errorf("%d elements are drawn, want at most 2000", n)
+		t.Errorf("%d elements were drawn, want at most 2000", n)
 	}
 	for _, x := range []struct{ what, act string }{
 		{"scrolling the timeline", `((i) => document.querySelector(".tl-box").scrollTop = i * 300)`},
@@ -82,7 +82,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// crowd submits a run of 200 turns that starts a hundred others.
+// crowd submits a run of 200 turns that starts a hundred children.
 func (s *deployment) crowd() string {
 	s.t.Helper()
 	var text strings.Builder

@@ -14,10 +14,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// A worker dies while the page shows its run. The page shows the death, and the run continues.
+// If a worker dies while the page shows its run, the page shows the death, and the run continues.
 func TestWorkerDies(t *testing.T) {
 	s := deploy(t)
-	// The second turn takes so long that its worker still holds the run when the test kills the worker.
+	// The second turn is slow enough that its worker still holds the run when the test kills it.
 	const text = `model:
   provider: scripted
   responses:
@@ -47,7 +47,7 @@ tools:
 	}
 	eventually(t, "the page names the worker of the turn", func() error {
 		if says := asks(); says != holder {
-			return fmt.Errorf("it says %q, want %q", says, holder)
+			return fmt.Errorf("the page shows %q, want %q", says, holder)
 		}
 		return nil
 	})
@@ -65,8 +65,8 @@ tools:
 	}
 }
 
-// A worker dies with the call that a person has approved. The timeline shows the attempt in the turn
-// of the call, as the events do.
+// A worker dies during a call that a person approved. The timeline shows the attempt in the turn of the call,
+// like the events.
 func TestWorkerDiesAfterApproval(t *testing.T) {
 	s, nats := start(t)
 	calls := make(chan struct{}, 2)
@@ -128,7 +128,7 @@ tools:
 			t.Fatal(err)
 		}
 		if e.Reason == state.Recovered && e.Turn != 1 {
-			t.Errorf("the event says that the attempt is of turn %d", e.Turn)
+			t.Errorf("the event has the attempt in turn %d", e.Turn)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// deployment is NATS, a gateway and workers, as processes, with the tools refund and convert.
+// deployment is NATS, a gateway and workers as processes, with the tools refund and convert.
 type deployment struct {
 	t       *testing.T
 	url     string
@@ -64,7 +64,7 @@ type length struct {
 	Value float64 `json:"value"`
 }
 
-// start starts the processes alone.
+// start starts the processes only.
 func start(t *testing.T, env ...string) (*deployment, string) {
 	t.Helper()
 	server, err := devserver.Start(devserver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -136,7 +136,7 @@ func deploy(t *testing.T) *deployment {
 	return s
 }
 
-// spawn starts a process that dies with the test, and shows what it said if that failed.
+// spawn starts a process that ends with the test, and shows its output if the test failed.
 func (s *deployment) spawn(name string, env []string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	dir, err := build()
@@ -205,7 +205,7 @@ func eventually(t *testing.T, what string, ok func() error) {
 	testbed.Eventually(t, what, ok)
 }
 
-// firstKey makes the first key of an admin, as whoever installs a deployment does.
+// firstKey creates the first admin key, as an operator who installs a deployment does.
 func firstKey(t *testing.T, address string) string {
 	t.Helper()
 	dir, err := build()

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A viewer sees the table of an evaluation that an author ran in a terminal: both versions, what differs, and for
-// each case its runs and why they failed.
+// A viewer sees the table of an evaluation that an author ran in a terminal: both versions, the differences,
+// and for each case its runs and the reasons of failures.
 func TestEvaluationsOnPage(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))
@@ -45,7 +45,7 @@ func TestEvaluationsOnPage(t *testing.T) {
 		}
 	}
 	cases := "cases:\n"
-	for i := range 6 { // the fewest of which a difference is not within chance
+	for i := range 6 { // the minimum for a difference beyond chance
 		cases += fmt.Sprintf("  - {name: \"<b>case %d</b>\", input: Where, expect: [{matches: Paris}]}\n", i+1)
 	}
 	file := filepath.Join(t.TempDir(), "capitals.yaml")
@@ -81,10 +81,10 @@ func TestEvaluationsOnPage(t *testing.T) {
 	b.shows("the runs of a case", `document.querySelectorAll("[data-case] a[href^='#run_']").length === 24`)
 	b.picture("evaluation")
 	if got := eval[bool](b, `[...document.querySelectorAll("main button")].some(e => e.textContent.trim() === "Delete")`); got {
-		t.Error("a viewer is offered to delete it")
+		t.Error("the page offers a viewer to delete it")
 	}
 
-	// A run may be deleted: its figures stay, and its link leads to a page that says so.
+	// If a run is deleted, its figures stay, and its link leads to a page that says so.
 	run := eval[string](b, `document.querySelector("[data-case] a[href^='#run_']").title`)
 	if err := s.client.Delete(t.Context(), run); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestEvaluationsOnPage(t *testing.T) {
 		t.Errorf("after the deletion: %+v, %v", page.Items, err)
 	}
 
-	// A run that was deleted before the evaluation had read it has no page to link to.
+	// A run that was deleted before the evaluation read it has no link.
 	gone := api.EvaluationReport{EvaluationTotals: api.EvaluationTotals{Repeat: 1, Versions: []api.EvaluationVersion{{Version: "capitals@1", Runs: 1}}}, Results: []api.EvaluationResult{
 		{Case: "one", Version: "capitals@1", Repeat: 1, RunID: run, Status: api.EvaluationRunDeleted, Failures: []string{"the run was deleted"}},
 	}}

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A fork changes one of four things. The page shows the difference before it is sent, and opens
-// the fork beside its original.
+// A fork changes one of four things. The page shows the difference before it is sent, and opens the fork next
+// to its original.
 func TestForks(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -25,7 +25,7 @@ func TestForks(t *testing.T) {
 	if _, err := s.client.PutAgent(t.Context(), "counts", []byte(strings.Replace(string(text), "kilometres", "miles", 1))); err != nil {
 		t.Fatal(err)
 	}
-	// forked sends what stands in the editor, and returns the run beside the original.
+	// forked sends the content of the editor, and returns the run shown next to the original.
 	forked := func(changed string) api.Run {
 		t.Helper()
 		b.press(".side", "Fork")
@@ -39,7 +39,7 @@ func TestForks(t *testing.T) {
 		}
 		return run
 	}
-	// said is what the model of a run was shown, joined.
+	// said returns what the model of a run read, joined.
 	said := func(run api.Run) string {
 		t.Helper()
 		messages, err := s.client.Messages(t.Context(), run.ID)

@@ -25,17 +25,17 @@ const (
 	docsDir     = "../../../docs/images"
 )
 
-// inDocs names the screens whose pictures README and docs show, 1280 points wide and light.
+// inDocs names the screens whose screenshots README and docs show, 1280 pixels wide and light.
 var inDocs = []string{"approval", "batch", "evaluation", "figures", "research", "runs"}
 
-// Pictures are kept small, a point for a square of the screen: that is enough to see what has
-// changed and where. A point may differ by tolerance.
+// Screenshots are stored small, one pixel per square of the screen: enough to see what changed and where. A
+// pixel may differ by tolerance.
 const (
 	square    = 10
 	tolerance = 12
 )
 
-// gallery compares pictures with those of testdata, which one Chromium has drawn.
+// gallery compares screenshots with those of testdata, which one Chromium version drew.
 type gallery struct {
 	b       *browser
 	version string
@@ -62,10 +62,10 @@ func openGallery(b *browser) *gallery {
 	return g
 }
 
-// open reports whether anybody looks at the pictures.
+// open reports whether screenshots are compared or stored.
 func (g *gallery) open() bool { return g.compare || *update || os.Getenv("TURNPIKE_PICTURES") != "" }
 
-// picture compares the screen with its picture, or keeps it anew.
+// picture compares the screen with its screenshot, or stores a new one.
 func (g *gallery) picture(name string) {
 	g.b.t.Helper()
 	shot := g.b.shot(name, g.compare || *update)
@@ -97,10 +97,10 @@ func (g *gallery) picture(name string) {
 	}
 }
 
-// docsSize ends the names of the pictures that docs show.
+// docsSize is the suffix of the screenshots that docs show.
 const docsSize = "-1280-light"
 
-// keep writes a picture for the docs.
+// keep writes a screenshot for the docs.
 func (g *gallery) keep(screen string, p image.Image) {
 	g.b.t.Helper()
 	if err := os.MkdirAll(docsDir, 0o755); err != nil {
@@ -115,7 +115,7 @@ func (g *gallery) keep(screen string, p image.Image) {
 	}
 }
 
-// TestPicturesInDocs checks that docs show the screens as TestLayout has drawn them last.
+// TestPicturesInDocs checks that docs show the screens as TestLayout last drew them.
 func TestPicturesInDocs(t *testing.T) {
 	t.Parallel()
 	for _, screen := range inDocs {
@@ -155,11 +155,11 @@ func (g *gallery) end() {
 		return
 	}
 	for _, d := range g.differ[:min(len(g.differ), 30)] {
-		g.b.t.Errorf("other pixels than before: %s", d)
+		g.b.t.Errorf("pixels differ from before: %s", d)
 	}
 }
 
-// reduced is a picture with a point for each square, its mean.
+// reduced returns a picture with one pixel per square: its mean.
 func reduced(p image.Image) *image.RGBA {
 	r := p.Bounds()
 	whole := image.NewRGBA(r)
@@ -184,7 +184,7 @@ func reduced(p image.Image) *image.RGBA {
 	return out
 }
 
-// differs returns how many points differ, and the part of the screen that has them.
+// differs returns the number of different pixels, and the area that contains them.
 func differs(was image.Image, now *image.RGBA) (image.Rectangle, int) {
 	if was.Bounds() != now.Bounds() {
 		return now.Bounds(), now.Bounds().Dx() * now.Bounds().Dy()

@@ -16,10 +16,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// hookSecret is what the sender of hooksOnPage signs with.
+// hookSecret is the signing secret of the sender in hooksOnPage.
 const hookSecret = "signed by the sender"
 
-// github delivers an event as GitHub does, and returns the status of the answer and the run.
+// github sends an event as GitHub does, and returns the status and the run.
 func github(t *testing.T, address, id, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
@@ -44,8 +44,8 @@ func github(t *testing.T, address, id, body string) (int, string) {
 	return resp.StatusCode, out.RunID
 }
 
-// A hook is written, refused with the reason, mended, changed and deleted. A sender delivers to the
-// address that its page shows, and the page then lists the run.
+// A hook is stored, refused with the reason, corrected, changed and deleted. A sender uses the address that its
+// page shows, and the page then lists the run.
 func hooksOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string) {
 	b.goTo("#/agents")
 	b.press("main", "Hooks")
@@ -70,7 +70,7 @@ func hooksOnPage(t *testing.T, s *deployment, b *browser, _ *between, _ string) 
 	const delivery = "<img src=x onerror=alert(1)>"
 	status, run := github(t, address, delivery, `{"action": "opened"}`)
 	if status != http.StatusAccepted {
-		t.Fatalf("a delivery is answered with %d", status)
+		t.Fatalf("a delivery returns %d", status)
 	}
 	s.reaches(run, "completed")
 	b.text(fmt.Sprintf("[data-delivery] a[href='#%s']", run), run[len(run)-10:])

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// replayed answers as on if the only run had failed three hours ago, and been replayed since.
+// replayed responds as if the only run had failed three hours ago and was replayed since.
 func replayed(w http.ResponseWriter, r *http.Request, on http.Handler) {
 	if r.Method != http.MethodGet || r.URL.Path == "/v1/events" {
 		on.ServeHTTP(w, r)
@@ -51,7 +51,7 @@ func replayed(w http.ResponseWriter, r *http.Request, on http.Handler) {
 	_, _ = w.Write(body)
 }
 
-// The page leaves the time between a failure and its replay out of what a run has taken.
+// The page excludes the time between a failure and its replay from the duration of a run.
 func TestIdleTimeOnPage(t *testing.T) {
 	s := deploy(t)
 	id := s.submit("hello", "Hi")

@@ -24,12 +24,12 @@ var (
 
 const boxesFile = "testdata/layout/boxes.txt"
 
-// within is by how many pixels a landmark may stand elsewhere.
+// within is the tolerance of a landmark's position, in pixels.
 const within = 2
 
 var sizes = [][2]int64{{390, 844}, {1280, 800}, {2560, 1440}}
 
-// landmarks are what a view is told by, six of each at most.
+// landmarks identify a view, at most six of each.
 var landmarks = []string{
 	".top", ".top nav", ".search-open", ".live", "h1", "h2", ".tabs", "main table.list", "main table.list thead th", "main table.list tbody tr",
 	".filters", ".counts", ".row-heads", ".row", ".row-id", ".row-gist", ".row-acts", ".r-age",
@@ -37,7 +37,7 @@ var landmarks = []string{
 	".figures", ".chart", ".chart-plot", ".chart-says", ".chart-legend", ".trigger-state", ".hook-state", ".hook-address", ".tokens p", ".memory-facts", ".memory-text", ".review", ".workbench > *", ".editor", ".letter", ".letter .advice", ".progress", "main button, main a.button", "main input, main select, main textarea", ".state",
 }
 
-// screen is a place of the page that pictures are taken of.
+// screen is a place in the page of which screenshots are taken.
 type screen struct {
 	name, hash, ready string
 	do                func(*browser)
@@ -53,7 +53,7 @@ type measured struct {
 	Busy   bool
 }
 
-// still waits until a screen has been the same for a while, and returns it.
+// still waits until a screen has not changed for a while, and returns its measurements.
 func (b *browser) still(script string) measured {
 	b.t.Helper()
 	names, err := json.Marshal(landmarks)
@@ -84,11 +84,11 @@ func (b *browser) still(script string) measured {
 		last = now
 		<-tick.C
 	}
-	b.t.Fatalf("the page does not come to rest: %s", last)
+	b.t.Fatalf("the page does not stop changing: %s", last)
 	return measured{}
 }
 
-// fixed gives the tab a clock that stands still, a zone and a language.
+// fixed gives the tab a fixed clock, time zone and language.
 func (b *browser) fixed() {
 	b.t.Helper()
 	b.run(emulation.SetTimezoneOverride("UTC"), emulation.SetLocaleOverride().WithLocale("en-GB"))
@@ -114,10 +114,9 @@ func (b *browser) show(s screen) {
 	}
 }
 
-// Each screen in three sizes: nothing is cut off, lies over something else or stands outside of
-// the window, and the landmarks are where they were. The data, the clock and the fonts are those
-// of testdata/layout. With -update they are where they are now. Pictures are compared with those
-// of the same Chromium.
+// On each screen, in three sizes, nothing is cut off, overlaps or leaves the window, and the landmarks are in
+// their recorded positions. Data, clock and fonts come from testdata/layout. -update records the current
+// positions. Screenshots are compared with those of the same Chromium version.
 func TestLayout(t *testing.T) {
 	script, err := os.ReadFile("testdata/layout/measure.js")
 	if err != nil {
@@ -133,7 +132,7 @@ func TestLayout(t *testing.T) {
 	var got []string
 	for _, theme := range []string{"light", "dark"} {
 		if theme == "dark" && !gallery.open() {
-			break // nothing but colours is different
+			break // only the colors differ
 		}
 		b.theme(theme)
 		for _, s := range recordedScreens(t) {
@@ -201,7 +200,7 @@ func readBoxes(text string) (all map[string]box, order []string) {
 	return all, order
 }
 
-// movedBoxes says in words what stands elsewhere in now than in was.
+// movedBoxes describes the landmarks whose positions differ.
 func movedBoxes(was, now string) []string {
 	old, before := readBoxes(was)
 	fresh, after := readBoxes(now)

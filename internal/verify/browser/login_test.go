@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// provider is a real OpenID provider. It answers nobody until it knows its client.
+// provider is a real OpenID provider. It answers nothing until its client is registered.
 type provider struct {
 	issuer string
 	now    atomic.Pointer[http.Handler]
@@ -38,18 +38,18 @@ func newProvider(t *testing.T) *provider {
 		http.Error(w, "not yet", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(server.Close)
-	p.issuer = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) // it wants TLS, or localhost
+	p.issuer = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) // it requires TLS or localhost
 	return p
 }
 
-// serve has the provider send whoever has logged in to a callback.
+// serve registers a callback for users who have logged in.
 func (p *provider) serve(callback string) {
 	people.RegisterClients(people.WebClient("turnpike", "secret", callback))
 	var h http.Handler = exampleop.SetupServer(p.issuer, people.NewStorage(people.NewUserStore(p.issuer)), slog.New(slog.DiscardHandler), false)
 	p.now.Store(&h)
 }
 
-// atProvider gives the provider a name and the password, on its own page.
+// atProvider enters a name and the password on the provider's page.
 func (b *browser) atProvider(name string) {
 	b.t.Helper()
 	b.write("input[name=username]", name)
@@ -57,7 +57,7 @@ func (b *browser) atProvider(name string) {
 	b.press("form", "Login")
 }
 
-// follow clicks a link, once it is there.
+// follow clicks a link once it exists.
 func (b *browser) follow(within, text string) {
 	b.t.Helper()
 	b.shows("the link "+text, `(() => { const e = [...document.querySelectorAll(`+quoted(within+" a")+`)].find(a => a.textContent.trim() === `+quoted(text)+`); e?.click(); return !!e })()`)
@@ -71,8 +71,8 @@ func (b *browser) another() *browser {
 	return tab
 }
 
-// Somebody logs in at an OpenID provider, chooses one of their tenants, sees its runs and
-// those of no other, and is told what to do when the session ends meanwhile.
+// A user logs in at an OpenID provider, chooses a tenant, and sees only its runs. When the session ends, the
+// page says what to do.
 func TestLogInThroughProvider(t *testing.T) {
 	p := newProvider(t)
 	s, address := start(t, "TURNPIKE_AUTH=keys,oidc", "TURNPIKE_OIDC_ISSUER="+p.issuer, "TURNPIKE_OIDC_AUDIENCE=turnpike", "TURNPIKE_OIDC_CLIENT_SECRET=secret",
@@ -91,15 +91,15 @@ func TestLogInThroughProvider(t *testing.T) {
 	b := open(t, strings.Replace(s.url, "127.0.0.1", "localhost", 1))
 	b.others = []string{p.issuer}
 
-	// A provider that does not answer is told on a page, with a way back.
+	// If the provider does not answer, a page says so, with a link back.
 	b.goTo("#/runs?status=completed")
 	b.follow(".login", "Log in through your organization")
 	b.text("main [role=alert]", "the OpenID provider does not answer")
 	b.picture("login-failed")
 	p.serve(b.url + "/auth/callback")
 
-	// So is that somebody may do nothing here. The gateway leaves a provider that did not
-	// answer alone for a moment.
+	// A user without any role gets a page that says so. The gateway does not retry an unresponsive provider for
+	// a moment.
 	b.shows("the form of the provider", `(() => {
 		const e = [...document.querySelectorAll("main a.button")].find(a => ["Back to the page", "Log in through your organization"].includes(a.textContent.trim()));
 		e?.click(); return document.querySelector("input[name=username]") })()`)
@@ -107,7 +107,7 @@ func TestLogInThroughProvider(t *testing.T) {
 	b.text("main [role=alert]", "grant no tenant and roles")
 	b.follow("main", "Back to the page")
 
-	// Somebody with two tenants chooses one, and is where they wanted to go.
+	// A user with two tenants chooses one, and continues to the requested page.
 	b.text(".login", "API key")
 	b.follow(".login", "Log in through your organization")
 	b.atProvider("test-user2")
@@ -124,7 +124,7 @@ func TestLogInThroughProvider(t *testing.T) {
 	b.goTo("#/new-agent")
 	b.text("main", "You may look, not change")
 
-	// They log out in another tab: this one says so, and goes on where it was after a login.
+	// After a logout in another tab, this tab says so, and continues in the same place after a login.
 	b.goTo("#/runs?agent=of-globex")
 	b.text(".row", "of-globex")
 	tab := b.another()
@@ -140,7 +140,7 @@ func TestLogInThroughProvider(t *testing.T) {
 	b.text(".row", "of-globex")
 	b.shows("where it was", `location.hash === "#/runs?agent=of-globex"`)
 
-	// A browser drops the cookie of a session whose time is over.
+	// A browser deletes the cookie of an expired session.
 	b.run(chromedp.ActionFunc(func(ctx context.Context) error { return network.ClearBrowserCookies().Do(ctx) }))
 	b.follow("nav", "Agents")
 	b.text(".login [role=alert]", "Your session has ended")
@@ -152,8 +152,8 @@ func TestLogInThroughProvider(t *testing.T) {
 	b.shows("no complaint", `!document.querySelector("[role=alert]")`)
 }
 
-// A session ends with its key, while the page looks on. A key of one tenant needs no choice,
-// whatever the tab was about before.
+// A session ends with its key while the page is open. A key of one tenant needs no choice, whatever the tab
+// showed before.
 func TestRevokedKey(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	admin := api.New(s.url, api.WithToken(firstKey(t, address)))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An answer that is lost on its way makes nothing happen twice: the page sends the same again
-// by itself, and says that it does not know if that comes to nothing, too.
+// A lost response causes no duplicate: the page repeats the request itself, and says that the outcome is
+// unknown if that also fails.
 func TestAnswerIsLost(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each thing that people do to runs, from the list and from a run.
+// Users can perform every action on runs, from the list and from a run.
 func TestActions(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -89,7 +89,7 @@ func TestActions(t *testing.T) {
 		b.text(".conversation .call summary", "amount 200")
 		run := s.reaches(id, "waiting")
 		if again := run.Waiting.Calls[0].Again; again == nil || again.Reason != state.AgainRule {
-			t.Errorf("the API says that it asks again because of %+v", again)
+			t.Errorf("the API gives the reasons of the repeated approval as %+v", again)
 		}
 		b.press(".needs", "Approve")
 		s.reaches(id, "completed")
@@ -105,7 +105,7 @@ func TestActions(t *testing.T) {
 		b.text(".needs .provenance", "amount also occurs in the result of convert in turn 1")
 		b.text(".needs .provenance", "A stranger may have written it.")
 		if text := eval[string](b, `document.querySelector(".needs .provenance").innerText`); strings.Contains(text, "order") {
-			t.Errorf("the order is the model's own: %s", text)
+			t.Errorf("the order is not the model's: %s", text)
 		}
 		b.press(".needs", "Approve")
 		s.reaches(id, "completed")
@@ -229,11 +229,11 @@ func TestActions(t *testing.T) {
 	})
 }
 
-// Somebody logs in with a key, comes to where they wanted to go, and logs out.
+// A user logs in with a key, arrives at the requested page, and logs out.
 func TestLogin(t *testing.T) {
 	s, nats := start(t, "TURNPIKE_AUTH=keys")
 	key := firstKey(t, nats)
-	// Browsers keep the cookie of a session without TLS on localhost only.
+	// Without TLS, browsers keep the session cookie on localhost only.
 	b := open(t, strings.Replace(s.url, "127.0.0.1", "localhost", 1))
 	b.goTo("#/runs?agent=mine")
 	b.write("input[name=key]", "tp_wrong")
@@ -250,7 +250,7 @@ func TestLogin(t *testing.T) {
 	b.shows("the form", `document.querySelector("input[name=key]")`)
 }
 
-// A single call has no history to fork: it is submitted again.
+// A single_call run has no history to fork: the page offers to submit it again.
 func TestSingleCallAgain(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -278,8 +278,8 @@ func TestSingleCallAgain(t *testing.T) {
 	}
 }
 
-// A text is looked for by the gateway, in what runs were asked and answered. The address has it,
-// so Back and a colleague find the same.
+// The gateway searches the inputs and outputs of runs. The search is in the address, so Back and a shared link
+// show the same.
 func TestSearch(t *testing.T) {
 	s := deploy(t)
 	blue := s.submit("hello", "The blue cup.")
@@ -310,8 +310,7 @@ func TestSearch(t *testing.T) {
 	rows(2)
 }
 
-// A run that is opened while it runs costs six requests, however long it has run and however
-// much happens.
+// Opening a run in flight takes six requests, however long it has run and however many events arrive.
 func TestSixRequests(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -324,7 +323,7 @@ func TestSixRequests(t *testing.T) {
 	}
 }
 
-// Texts that would like to be scripts are texts.
+// Hostile texts are shown as text.
 func TestHostileTexts(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -371,7 +370,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// axe finds nothing to say about any view, in either theme.
+// axe finds no issue in any view, in either theme.
 func TestAccessible(t *testing.T) {
 	axe, err := os.ReadFile("../../../.bin/axe/node_modules/axe-core/axe.min.js")
 	if err != nil {
@@ -430,7 +429,7 @@ func TestAccessible(t *testing.T) {
 			b.run(chromedp.EmulateViewport(1440, 900))
 		}
 	}
-	// Those of a deployment where people log in, review and decide.
+	// The views of a deployment with logins, reviews and decisions.
 	b = open(t, replay(t))
 	b.fixed()
 	for _, theme := range []string{"light", "dark"} {
@@ -443,8 +442,8 @@ func TestAccessible(t *testing.T) {
 	}
 }
 
-// Ten thousand runs in the list and two hundred turns in one run are as easy to use as ten.
-// How long an interaction takes is measured and told; what it holds is bounded.
+// Ten thousand runs in the list and two hundred turns in a run are as easy to use as ten. The duration of an
+// interaction is logged; the number of elements is bounded.
 func TestMany(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -466,7 +465,7 @@ func TestMany(t *testing.T) {
 	}
 	b.run(chromedp.Evaluate(`scrollTo(0, 0)`, nil))
 	t.Logf("10,000 runs: a key takes %.0f ms (95th percentile)", eval[float64](b, interaction+`(() => dispatchEvent(new KeyboardEvent("keydown", {key: "j"})))`))
-	t.Logf("10,000 runs: a page further takes %.0f ms", eval[float64](b, interaction+`(() => scrollBy(0, innerHeight))`))
+	t.Logf("10,000 runs: the next page takes %.0f ms", eval[float64](b, interaction+`(() => scrollBy(0, innerHeight))`))
 	heap := eval[float64](b, `performance.memory.usedJSHeapSize / 1e6`)
 	t.Logf("10,000 runs: %.0f MB", heap)
 	if heap > 150 {

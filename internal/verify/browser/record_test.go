@@ -27,15 +27,15 @@ const (
 	pageDir     = "../../../internal/gateway/ui"
 )
 
-// recorded is what a gateway answered to a GET of the page. Streams have a text.
+// recorded is a gateway's response to a GET of the page. Streams have lines.
 type recorded struct {
 	Path   string          `json:"path"`
 	Status int             `json:"status"`
 	Body   json.RawMessage `json:"body,omitempty"`
-	Stream []string        `json:"stream,omitempty"` // its lines
+	Stream []string        `json:"stream,omitempty"` // the lines of a stream
 }
 
-// recorder stands between a browser and a gateway, and keeps what the gateway answers last.
+// recorder is a proxy between a browser and a gateway that records the latest responses.
 type recorder struct {
 	mu      sync.Mutex
 	answers map[string]*recorded
@@ -73,7 +73,7 @@ func record(t *testing.T, gateway string) (*recorder, string) {
 	return rec, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 }
 
-// tee keeps what is read of an answer, the longest of a stream and else the last.
+// tee records the bytes of a response: the longest of a stream, else the last.
 type tee struct {
 	io.ReadCloser
 	rec    *recorder
@@ -100,14 +100,13 @@ var (
 	lengths  = regexp.MustCompile(`"(duration_ms|age_ms|uptime_ms)":(\d+)`)
 )
 
-// slower is how much more time passes in what is kept than passed while it was recorded: runs
-// of seconds are runs of minutes.
+// slower stretches recorded times, so that runs of seconds become runs of minutes.
 const slower = 8
 
-// stands is when the recorded deployment is looked at.
+// stands is the fixed time at which the recording is shown.
 var stands = time.Date(2026, 3, 14, 10, 20, 0, 0, time.UTC)
 
-// write keeps the answers as they would be if it were stands, and not end.
+// write stores the responses, shifted from end to the time stands.
 func (rec *recorder) write(t *testing.T, end time.Time) {
 	t.Helper()
 	rec.mu.Lock()
@@ -138,7 +137,7 @@ func (rec *recorder) write(t *testing.T, end time.Time) {
 		body := shift(rec.bodies[path])
 		switch {
 		case strings.HasPrefix(path, "/v1/stats"):
-			// The page asks for the day that ends with the hour of its clock.
+			// The page requests the day that ends with the hour of its clock.
 			u, err := url.Parse(path)
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +148,7 @@ func (rec *recorder) write(t *testing.T, end time.Time) {
 			}
 			a.Body = body
 		case strings.HasPrefix(path, "/v1/events"):
-			// Changes that come while a picture is taken would move what is on it.
+			// Changes that arrive during a screenshot would move its content.
 			first, _, _ := strings.Cut(string(body), "\n\n")
 			a.Stream = append(strings.Split(first, "\n"), "", "")
 		case strings.Contains(path, "/events"):
@@ -172,7 +171,7 @@ func (rec *recorder) write(t *testing.T, end time.Time) {
 	}
 }
 
-// fontStyle puts the fonts of testdata in the place of those of the system.
+// fontStyle replaces the system's fonts with those of testdata.
 const fontStyle = `
 @font-face { font-family: "Test"; src: url(fonts/sans.woff2); font-weight: 100 500; }
 @font-face { font-family: "Test"; src: url(fonts/sans-bold.woff2); font-weight: 501 900; }
@@ -182,8 +181,7 @@ const fontStyle = `
 * { caret-color: transparent !important; }
 `
 
-// replay serves the page as it is now, in the fonts of testdata, with the answers that were
-// recorded.
+// replay serves the current page with the fonts of testdata and the recorded responses.
 func replay(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(answersFile)
@@ -209,7 +207,7 @@ func replay(t *testing.T) string {
 		a, ok := answers[r.URL.RequestURI()]
 		switch {
 		case !ok:
-			t.Errorf("the page asks for %s %s, which is not in %s: -record records it", r.Method, r.URL.RequestURI(), answersFile)
+			t.Errorf("the page requests %s %s, which is not in %s: run with -record to record it", r.Method, r.URL.RequestURI(), answersFile)
 			http.Error(w, "{}", http.StatusNotFound)
 		case a.Stream != nil:
 			w.Header().Set("Content-Type", "text/event-stream")

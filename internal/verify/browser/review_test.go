@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// One person writes a definition, and another one who has looked at exactly that publishes it.
+// One person saves a draft, and another who has seen exactly that draft publishes it.
 func TestReview(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
@@ -41,7 +41,7 @@ func TestReview(t *testing.T) {
 		b.press(".login", "Log in with an API key")
 		b.text("#who", "key:")
 	}
-	// Who wrote it sees that somebody else must publish it.
+	// The author sees that another person must publish it.
 	login(ann, "#/new-agent")
 	b.rewrite(`{"name": "a", "model": {"provider": "scripted", "responses": [{"text": "One."}]}}`)
 	b.press(".bench-left", "Save")
@@ -52,7 +52,7 @@ func TestReview(t *testing.T) {
 	b.shows("no button to publish", `[...document.querySelectorAll(".review button")].some(e => e.textContent === "Publish" && e.disabled)`)
 	b.press("#who", "Log out")
 
-	// Somebody who may only look is told who may.
+	// A viewer is told which role may publish.
 	login(key("eve", "viewer"), "#/agents/a")
 	b.text(".review", "Publishing it needs the role author or admin.")
 	b.press("#who", "Log out")

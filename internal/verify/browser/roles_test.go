@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// The page offers what the gateway lets each role do, and nothing else: no role includes
-// another but viewer.
+// The page offers each role exactly what the gateway allows it. No role includes another, except viewer.
 func TestRoles(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))
@@ -41,7 +40,7 @@ func TestRoles(t *testing.T) {
 		b.press(".login", "Log in with an API key")
 		b.text("#who", "key:")
 	}
-	// lets tells whether a button is there and may be pressed.
+	// lets checks whether a button exists and is enabled.
 	lets := func(within, text string, want bool) {
 		t.Helper()
 		got := eval[bool](b, fmt.Sprintf(`[...document.querySelectorAll(%s + " button")].some(e => e.textContent.trim() === %s && !e.disabled)`, quoted(within), quoted(text)))

@@ -22,7 +22,7 @@ import (
 
 const idsFile = "testdata/layout/ids.json"
 
-// recordedScreens are the places that pictures are taken of, in the recorded deployment.
+// recordedScreens are the screens of the recorded deployment of which screenshots are taken.
 func recordedScreens(t *testing.T) []screen {
 	t.Helper()
 	text, err := os.ReadFile(idsFile)
@@ -62,7 +62,7 @@ func recordedScreens(t *testing.T) []screen {
 		{"trigger", "#/triggers/orders", ".trigger-state", nil},
 		{"hooks", "#/hooks", "tr[data-hook]", nil},
 		{"hook", "#/hooks/damaged-parcels", "[data-delivery]", func(b *browser) {
-			// The port is another one each time.
+			// The port differs each time.
 			b.shows("the address", `(() => { const e = document.querySelector(".hook-address code"); if (e) e.textContent = "https://turnpike.example.com/v1/hooks/damaged-parcels"; return e })()`)
 		}},
 		{"memory", "#/memory?scope=metadata.customer:C-8821", "[data-file]", nil},
@@ -79,8 +79,8 @@ func recordedScreens(t *testing.T) []screen {
 	}
 }
 
-// recordScreens makes a deployment in which a day's work goes on, opens each screen of it, and
-// keeps what the gateway answers.
+// recordScreens creates a deployment with a day's work, opens each of its screens, and records the gateway's
+// responses.
 func recordScreens(t *testing.T) {
 	prices, err := filepath.Abs("testdata/layout/prices.yaml")
 	if err != nil {
@@ -221,7 +221,7 @@ func recordScreens(t *testing.T) {
 	rec.write(t, end)
 }
 
-// killAt ends the worker that has the run once its turn has begun.
+// killAt kills the worker that holds the run once its turn has begun.
 func (s *deployment) killAt(run string, turn int) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 90*time.Second)
@@ -238,10 +238,10 @@ func (s *deployment) killAt(run string, turn int) {
 		}
 		return
 	}
-	s.t.Fatalf("turn %d of %s was not heard of", turn, run)
+	s.t.Fatalf("turn %d of %s did not begin", turn, run)
 }
 
-// refusals are submissions that nobody can run.
+// refusals are submissions that are refused.
 func (s *deployment) refusals(address string) {
 	s.t.Helper()
 	nc, err := nats.Connect(address)
@@ -254,7 +254,7 @@ func (s *deployment) refusals(address string) {
 			s.t.Fatal(err)
 		}
 	}
-	eventually(s.t, "the refusals are told of", func() error {
+	eventually(s.t, "the refusals are reported", func() error {
 		page, err := s.client.Dead(s.t.Context(), 0, 10)
 		if err != nil {
 			return err
@@ -266,7 +266,7 @@ func (s *deployment) refusals(address string) {
 	})
 }
 
-// keeps leaves triggers, files of a memory, and an evaluation.
+// keeps creates triggers, memory files, and an evaluation.
 func (s *deployment) keeps(address string) {
 	s.t.Helper()
 	nc, err := nats.Connect(address)
@@ -299,7 +299,7 @@ func (s *deployment) keeps(address string) {
 	}
 }
 
-// delivers leaves hooks, and runs of one of them.
+// delivers creates hooks, and runs of one of them.
 func (s *deployment) delivers() {
 	s.t.Helper()
 	for name, settings := range map[string]api.HookSettings{
@@ -316,13 +316,13 @@ func (s *deployment) delivers() {
 	for n := range 2 {
 		status, run := github(s.t, s.url+"/v1/hooks/damaged-parcels", fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012d", n), fmt.Sprintf(`{"action": "opened", "number": %d}`, n))
 		if status != http.StatusAccepted {
-			s.t.Fatalf("a delivery is answered with %d", status)
+			s.t.Fatalf("a delivery returns %d", status)
 		}
 		s.reaches(run, "completed")
 	}
 }
 
-// evaluates leaves an evaluation.
+// evaluates creates an evaluation.
 func (s *deployment) evaluates() {
 	s.t.Helper()
 	data, err := os.ReadFile("testdata/layout/evaluation.json")
@@ -338,7 +338,7 @@ func (s *deployment) evaluates() {
 	}
 }
 
-// drafts leaves a definition that somebody else wrote to review.
+// drafts creates a draft by another author for review.
 func (s *deployment) drafts(text string) {
 	s.t.Helper()
 	if _, err := s.client.PutTenant(s.t.Context(), "default", api.TenantSettings{Review: true}); err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// inEditor looks into the shadow root of the editor.
+// inEditor selects in the shadow root of the editor.
 const inEditor = `document.querySelector(".editor-host")?.shadowRoot`
 
-// rewrite puts a text into the editor, in the place of what is there. The editor hears of a
-// selection and of a text a moment later, and may draw itself anew in between.
+// rewrite replaces the text of the editor. The editor notices a selection or a text a moment later, and may
+// redraw in between.
 func (b *browser) rewrite(text string) {
 	b.t.Helper()
 	const drawn = `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(%s))))`
@@ -36,10 +36,10 @@ func (b *browser) rewrite(text string) {
 			return
 		}
 	}
-	b.t.Fatalf("the editor does not take %q", text)
+	b.t.Fatalf("the editor does not accept %q", text)
 }
 
-// An author is shown the line of a mistake, mends it, tries the draft and saves it.
+// An author sees the line of an error, corrects it, tries the draft and saves it.
 func TestAuthor(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -75,7 +75,7 @@ func TestAuthor(t *testing.T) {
 	b.goTo("#/agents")
 	b.text("[data-agent=fresh]", "fresh@3")
 
-	// What was saved last is what an undo brings back, and what is not saved outlives a reload.
+	// Undo restores the last saved version, and unsaved text survives a reload.
 	b.goTo("#/agents/fresh?tab=edit")
 	first, second := `{"name": "fresh", "model": {"provider": "scripted", "responses": [{"text": "One."}]}}`, `{"name": "fresh", "model": {"provider": "scripted", "responses": [{"text": "Two."}]}}`
 	b.rewrite(first)
@@ -93,7 +93,7 @@ func TestAuthor(t *testing.T) {
 	b.shows("what was not saved", inEditor+`?.querySelector(".cm-content")?.textContent.includes("Two.")`)
 }
 
-// A submission that was refused is replayed once its agent is there.
+// A refused submission can be replayed once its agent exists.
 func TestReplay(t *testing.T) {
 	s, address := start(t)
 	nc, err := nats.Connect(address)
@@ -135,7 +135,7 @@ func TestReplay(t *testing.T) {
 	b.text(".outcome", "Well judged.")
 }
 
-// Events that wait for their receivers stand above the dead letters, with what the latest attempt met.
+// Pending events appear above the dead letters, with the error of the latest attempt.
 func TestPendingEvents(t *testing.T) {
 	s, _ := start(t, "TURNPIKE_SECRET_EVENTS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if _, err := s.client.PutAgent(t.Context(), "brief", []byte("model: {provider: scripted, responses: [{text: done}]}\n")); err != nil {
@@ -157,7 +157,7 @@ func TestPendingEvents(t *testing.T) {
 	b.text(row, "The latest attempt failed.")
 }
 
-// All dead letters are read: the newest are the last, and may be the only ones that are open.
+// All dead letters are read: the newest are the last, and may be the only open ones.
 func TestManyDeadLetters(t *testing.T) {
 	s, address := start(t)
 	nc, err := nats.Connect(address)
@@ -175,7 +175,7 @@ func TestManyDeadLetters(t *testing.T) {
 	b.text(".view-head", "205 are open")
 }
 
-// Whoever lacks a role is told so, and sees nothing of what is not theirs.
+// A user who lacks a role is told so, and sees nothing beyond it.
 func TestForbidden(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
@@ -202,12 +202,12 @@ func TestForbidden(t *testing.T) {
 		b.goTo(hash)
 		b.text("main", empty)
 		if eval[bool](b, `!!document.querySelector("main .view-head button")`) {
-			t.Errorf("a viewer is offered to write in %s", hash)
+			t.Errorf("the page offers a viewer to write in %s", hash)
 		}
 	}
 	b.goTo("#/figures")
 	b.text("main", "No run has ended")
 	if text := eval[string](b, `document.querySelector("main").innerText`); strings.Contains(text, "Tenants") {
-		t.Error("a viewer of one tenant is offered those of others")
+		t.Error("the page offers a viewer of one tenant those of others")
 	}
 }

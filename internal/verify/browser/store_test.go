@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// elsewhere makes the reader of a stream of changes come from the feed of another gateway.
+// elsewhere makes a client of the change stream reconnect to the feed of another gateway.
 func elsewhere(r *http.Request) {
 	other := func(id string) string {
 		parts := strings.Split(id, ".")
@@ -32,16 +32,16 @@ func elsewhere(r *http.Request) {
 	}
 }
 
-// unavailable is what a gateway answers whose store is away.
+// unavailable responds like a gateway whose store is unreachable.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = w.Write([]byte(`{"status": 503, "code": "store_unavailable", "title": "Service Unavailable", "detail": "the store does not answer"}`))
 }
 
-// More runs than the stream of changes looks at when a reader comes back: it loses some. The
-// list keeps its length and its place, a run that went on is shown to its end, and a reading
-// that fails is done again. A list that grows all day drops its oldest rows.
+// If more runs change than the stream replays to a reader that reconnects, it loses some. The list keeps its
+// length and position, a continued run is shown to its end, and a failed read is repeated. A list that grows
+// all day drops its oldest rows.
 func TestStreamLosesSome(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)
@@ -97,7 +97,7 @@ func TestStreamLosesSome(t *testing.T) {
 	b.shows("the newest 1,000", counts("1,000+ runs"))
 	b.shows("all runs", `(scrollTo(0, 1e9), `+counts("1,102 runs")+`)`)
 
-	// The run goes on while nobody hears of it.
+	// The run continues without a reader.
 	p.set(nil)
 	b.goTo("#" + old)
 	b.text(".needs", "pick_file")
@@ -133,8 +133,8 @@ func TestStreamLosesSome(t *testing.T) {
 	b.text(".conversation", "And now?")
 }
 
-// A stream that was away has missed what was said meanwhile: the page does not put the end of
-// a sentence behind its beginning. What a dead worker had said goes when its turn is committed.
+// A stream that was interrupted has missed deltas: the page does not append the end of a sentence to its
+// beginning. The text of a dead worker disappears when its turn is committed.
 func TestLiveTextIsCut(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)
@@ -151,7 +151,7 @@ func TestLiveTextIsCut(t *testing.T) {
 	l.event("model.delta", 1, `, "delta": {"text": "a night."}`)
 	b.text(".live-bubble", "a night.")
 	if text := eval[string](b, `document.querySelector(".live-bubble").innerText`); strings.Contains(text, "It costs") || !strings.Contains(text, "did not receive its beginning") {
-		t.Errorf("the page puts it together to %q", text)
+		t.Errorf("the page joins it to %q", text)
 	}
 	l.event("turn.started", 2, "")
 	b.text(".live-bubble.gone", "a night.")
@@ -161,13 +161,13 @@ func TestLiveTextIsCut(t *testing.T) {
 	l.event("model.delta", 2, `, "first": true, "delta": {"text": "For four "}`)
 	b.text(".live-bubble:not(.gone)", "For four")
 	if text := eval[string](b, `document.querySelector(".live-bubble:not(.gone)").innerText`); strings.Contains(text, "did not receive") || strings.Contains(text, "90") {
-		t.Errorf("the page shows a text from its beginning as %q", text)
+		t.Errorf("the page shows as the beginning of the text %q", text)
 	}
 	l.committed(1, "model.message", 2, `, "message": {"id": "m1", "role": "assistant", "turn": 1, "parts": [{"type": "text", "text": "All of it."}]}`)
 	b.text(".conversation", "All of it.")
 	b.shows("nothing of the attempt that died", `!document.querySelector(".live-bubble.gone")`)
 
-	// The run is shown as the API gives it, also once it has changed.
+	// The run is shown as the API returns it, also after it has changed.
 	p.set(nil)
 	b.goTo("#" + id + "?view=json")
 	b.text(".raw", long)
@@ -178,8 +178,8 @@ func TestLiveTextIsCut(t *testing.T) {
 	b.text(".raw", long)
 }
 
-// A list that could not be read is read again by itself, and one that is slow is not asked
-// for a second time meanwhile.
+// A list that could not be read is read again without user action, and a slow one is not requested again until
+// it has answered.
 func TestSlowList(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)
@@ -209,7 +209,7 @@ func TestSlowList(t *testing.T) {
 	b.text("main table", "worker-1")
 	eventually(t, "a slow reading", func() error {
 		if asked.Load() < 3 {
-			return fmt.Errorf("%d were asked for", asked.Load())
+			return fmt.Errorf("%d were requested", asked.Load())
 		}
 		return nil
 	})
@@ -221,13 +221,12 @@ func TestSlowList(t *testing.T) {
 		return nil
 	})
 	if n := at.Load(); n != 1 {
-		t.Errorf("%d readings of the workers at a time", n)
+		t.Errorf("%d concurrent reads of the workers", n)
 	}
 	close(release)
 }
 
-// A run is asked for together with its events: no answer waits for another one. What is folded
-// in it is drawn when it is unfolded.
+// A run and its events are requested at the same time. Folded content is drawn when it is unfolded.
 func TestRunIsOpened(t *testing.T) {
 	s := deploy(t)
 	id := s.submit("steps", "Convert.")
@@ -253,14 +252,14 @@ func TestRunIsOpened(t *testing.T) {
 	b.text(".outcome", "All is converted.")
 	b.text(".call summary", "convert(")
 	if n := eval[int](b, `document.querySelectorAll(".call-in").length`); n != 0 {
-		t.Errorf("%d calls are drawn before anybody has unfolded them", n)
+		t.Errorf("%d calls were drawn before they were unfolded", n)
 	}
 	b.shows("a call", `document.querySelector(".call summary").click() ?? true`)
 	b.text(".call-in", "Arguments")
 	b.text(".call-in", "metres")
 }
 
-// The budget says which limit is the nearest to its end.
+// The budget names the limit that is closest to its end.
 func TestBudgetNamesItsLimit(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// liveEvents is the stream of events of a run as the test writes it.
+// liveEvents is the event stream of a run, written by the test.
 type liveEvents struct {
 	t    *testing.T
 	id   string
 	send chan string
-	cut  chan struct{} // ends the response: the page opens the stream again
+	cut  chan struct{} // ends the response: the page reopens the stream
 }
 
 // live replaces the stream of a run's events.
@@ -55,20 +55,20 @@ func (l *liveEvents) write(seq, kind string, attempt int, more string) {
 	}
 }
 
-// event writes a live event, with more fields.
+// event writes a live event with extra fields.
 func (l *liveEvents) event(kind string, attempt int, more string) {
 	l.t.Helper()
 	l.write("null", kind, attempt, more)
 }
 
-// committed writes an event that is stored.
+// committed writes a stored event.
 func (l *liveEvents) committed(seq int, kind string, attempt int, more string) {
 	l.t.Helper()
 	l.write(fmt.Sprint(seq), kind, attempt, fmt.Sprintf(`, "version": %d%s`, seq, more))
 }
 
-// A word that arrives costs what is new: finished blocks of the text keep their elements, and the
-// messages above are not drawn again.
+// A delta only redraws new content: finished blocks of the text keep their elements, and the messages above are
+// not redrawn.
 func TestStreamingCostsWhatIsNew(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)
@@ -98,23 +98,23 @@ func TestStreamingCostsWhatIsNew(t *testing.T) {
 	delta(" of it.\n```\n")
 	b.text(".streaming pre", "The end of it.")
 	if !eval[bool](b, `!!document.querySelector(".streaming h1").marked && !!document.querySelector(".streaming p").marked`) {
-		t.Error("the finished blocks were drawn again")
+		t.Error("the finished blocks were redrawn")
 	}
 	if n := eval[int](b, `document.querySelectorAll(".streaming .md").length`); n != 4 {
 		t.Errorf("the text has %d blocks, want a heading, a paragraph, a list and the tail", n)
 	}
 	if n := eval[int](b, `window.drawn`); n != 0 {
-		t.Errorf("%d times of messages were written while words arrived", n)
+		t.Errorf("%d message times were written while deltas arrived", n)
 	}
 	l.committed(2, "model.message", 1, `, "message": {"id": "m2", "role": "assistant", "turn": 1, "parts": [{"type": "text", "text": "Said."}]}`)
 	b.text(".bubble.assistant", "Said.")
 	if n := eval[int](b, `window.drawn`); n == 0 {
-		t.Error("the count of drawn messages does not count")
+		t.Error("the counter of drawn messages does not work")
 	}
 }
 
-// What the model's provider says that an answer cites stands below it, here as Anthropic's texts have
-// it, and a text that is divided for its citations is one.
+// Citations appear below an answer, here in Anthropic's format. A text that is split for its citations is shown
+// as one.
 func TestSources(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)

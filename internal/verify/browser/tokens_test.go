@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// A key with the role issuer issues tokens on the page, which shows each token once and says why it
-// issues none. To other callers the page names the role that they lack. An admin rotates the signing key.
+// A key with the role issuer issues tokens on the page, which shows each token once, or the reason of a
+// refusal. Other callers see the role that they lack. An admin rotates the signing key.
 func TestTokens(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	s.client = api.New(s.url, api.WithToken(firstKey(t, address)))
@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 		return token
 	}
 
-	// The key of a backend opens the view where it has something to do.
+	// The key of a backend opens the view where it can do something.
 	login("#/access", "issuer")
 	b.text(".tokens", "Issue a token")
 	buttons("Issue a token")
@@ -98,7 +98,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a run of another user: %v", err)
 	}
 
-	// A token for one run reaches that run, whoever started it. An issuer cannot ask for one that is not there.
+	// A token for one run reaches that run, whoever started it. An issuer cannot request one for a missing run.
 	b.press(".tokens", "Issue a token")
 	b.write("dialog [name=user]", "boss")
 	set("dialog [name=reach]", "run")

@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// A completed run with a failed tool call looks different from one without, in the list and in
-// the agent's figures; and the first screen says what is wrong and leads to exactly that.
+// A completed run with a failed tool call looks different from one without, in the list and in the agent's
+// figures. The first screen names the problem and links to it.
 func TestTroubleOnPage(t *testing.T) {
 	s, nats := start(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -89,8 +89,8 @@ func TestTroubleOnPage(t *testing.T) {
 	b.text(".outcome", "All is well.")
 }
 
-// Shortcuts are shown, can be switched off, and never approve by themselves; and the numbers of a
-// batch lead to its own runs.
+// Shortcuts are listed, can be switched off, and never approve on their own. The numbers of a batch link to its
+// runs.
 func TestShortcuts(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
@@ -107,7 +107,7 @@ func TestShortcuts(t *testing.T) {
 	b.key("\r")
 	b.shows("no dialog", `!document.querySelector("dialog[open]")`)
 	if run := s.reaches(id, "waiting", "running", "completed"); run.Status != "waiting" || len(s.paid()) != 0 {
-		t.Errorf("a and Enter made it %s and paid %v", run.Status, s.paid())
+		t.Errorf("a and Enter left the run %s and paid %v", run.Status, s.paid())
 	}
 	b.goTo("#" + id)
 	b.shows("an axis from 0", `document.querySelector(".tl-axis span")?.innerText === "0" && document.querySelectorAll(".tl-axis span").length > 1`)
@@ -144,7 +144,7 @@ func TestShortcuts(t *testing.T) {
 	b.shows("the run of the batch alone", `document.querySelectorAll(".row").length === 1 && !document.querySelector(".row[data-run='`+id+`']")`)
 }
 
-// A view that fails to draw leaves the rest of the page, and a way on.
+// A view that fails to draw leaves the rest of the page working.
 func TestViewThatFails(t *testing.T) {
 	s, _ := start(t)
 	b := open(t, s.url)
@@ -159,7 +159,7 @@ func TestViewThatFails(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.problems) == 0 {
-		t.Error("the console does not say what failed")
+		t.Error("the console does not name the failure")
 	}
 	b.problems = nil
 }

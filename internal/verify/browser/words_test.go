@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// What people write, and what the page says in return.
+// Users enter text, and the page reacts as described by each case.
 func TestWords(t *testing.T) {
 	s := deploy(t)
 	p := s.between(t)
@@ -40,7 +40,7 @@ func TestWords(t *testing.T) {
 	b.t, s.t = t, t
 }
 
-// Ctrl-Enter sends a text, as a button next to it says; Enter begins a line.
+// Ctrl-Enter sends a text, as a button next to it says; Enter starts a new line.
 func ctrlEnterSends(_ *testing.T, s *deployment, b *browser, _ *between) {
 	send := func() { b.run(chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(input.ModifierCtrl))) }
 	b.goTo("#/new-agent")
@@ -63,7 +63,7 @@ func ctrlEnterSends(_ *testing.T, s *deployment, b *browser, _ *between) {
 	b.text(".outcome", "Hello, world.")
 }
 
-// A part of the page that does not load while the gateway is down says so, and loads once it answers.
+// A part of the page that cannot load while the gateway is down says so, and loads once it answers.
 func gatewayDown(_ *testing.T, _ *deployment, b *browser, p *between) {
 	b.goTo("")
 	b.text(".live.on", "live")
@@ -78,7 +78,7 @@ func gatewayDown(_ *testing.T, _ *deployment, b *browser, p *between) {
 	b.text("main", "No batch yet")
 }
 
-// Where no tenant can be chosen, nothing speaks of a choice above.
+// If there is no choice of tenants, no text refers to one.
 func noSuchRun(_ *testing.T, _ *deployment, b *browser, _ *between) {
 	b.goTo("#run_01M810TY7WQKMC69X8N4ABCDEF")
 	b.text("main [role=alert]", "It may have been deleted")
@@ -87,7 +87,7 @@ func noSuchRun(_ *testing.T, _ *deployment, b *browser, _ *between) {
 	}
 }
 
-// What the gateway sets in backticks is drawn as code.
+// Text that the gateway puts in backticks is shown as code.
 func codeInTexts(t *testing.T, _ *deployment, b *browser, p *between) {
 	p.set(func(w http.ResponseWriter, r *http.Request, on http.Handler) {
 		if r.URL.Path != "/v1/dead" {

@@ -38,7 +38,7 @@ const (
 	mcpTool    = "{kind: mcp, url: \"" + mcpMark + "\", allow: [" + mcpName + "]}"
 )
 
-// mcpMark stands in the definitions for the address of the MCP server.
+// mcpMark is the placeholder for the address of the MCP server.
 const mcpMark = "mcp_here"
 
 // keptFor is the retention of runs of the kind kept: the minimum that an agent can set.
@@ -50,7 +50,7 @@ const (
 	answerTokens = 100
 )
 
-// watched asks a hook at every point.
+// watched calls a hook at every point.
 const watched = `hooks:
   input: [{kind: go, name: watcher, on_error: allow}]
   pre_tool: [{kind: go, name: watcher, on_error: allow}]
@@ -128,7 +128,7 @@ func startedOnce(tool string) bool {
 	return slices.Contains([]string{"once", "slow", "sure", remoteName, mcpName}, tool)
 }
 
-// calls is an answer that asks for tools, each with the answer's nonce.
+// calls returns an answer that calls tools, each with the answer's nonce.
 func calls(tools ...string) mockmodel.Response {
 	r := mockmodel.Response{Scripted: model.Scripted{Text: nonceMark, Usage: &model.ScriptedUsage{InputTokens: 50, OutputTokens: answerTokens}}}
 	for i, name := range tools {
@@ -146,7 +146,7 @@ func calls(tools ...string) mockmodel.Response {
 	return r
 }
 
-// notes is an answer that writes its nonce into a file of its own and into one that all runs share.
+// notes returns an answer that writes its nonce into its own file and into one that all runs share.
 func notes() mockmodel.Response {
 	r := text()
 	for _, args := range []string{
@@ -171,7 +171,7 @@ func scripts() mockmodel.Config {
 	var c mockmodel.Config
 	for _, k := range kinds() {
 		answers := k.script
-		if listens(k.name) { // and answers what was said after its end
+		if listens(k.name) { // and answers messages after its end
 			answers = append(answers, text())
 		}
 		c.Scripts = append(c.Scripts, mockmodel.Script{Model: "^" + k.name + "$", Responses: answers})
@@ -185,5 +185,5 @@ func (k kind) definition(model, mcp string) []byte {
 	return fmt.Appendf(nil, "model: {provider: openai, name: %s, base_url: %q, api_key: \"secret://%s\"}\ntools: [%s]\n%s\n", k.name, model, modelKey, tools, k.more)
 }
 
-// modelKey names the secret with the key for the model server, which takes any.
+// modelKey names the secret with the key for the model server, which accepts any.
 const modelKey = "CHAOS_MODEL_KEY"

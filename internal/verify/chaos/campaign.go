@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	logging.Disable() // a Redis that is down is no news here
+	logging.Disable() // a Redis that is down is expected here
 	report := &Report{Seed: cfg.Seed, Dir: cfg.Dir, Replay: cfg.replay()}
 	for i, d := range chosen {
 		fmt.Fprintf(progress, "chaos: seed %d, %s for %v\n", cfg.Seed, d.name, cfg.Time/time.Duration(len(chosen)))
@@ -122,7 +122,7 @@ type campaign struct {
 	model *modelServer
 }
 
-// phase deploys, disturbs, waits until all is at rest, and looks.
+// phase deploys, injects faults, waits until all runs rest, and checks.
 func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	drain := c.shape.drain()
 	ctx, cancel := context.WithTimeout(ctx, c.lasts+rest+drain+overhead)
@@ -172,10 +172,10 @@ func (c campaign) phase(ctx context.Context, bin string) (*Phase, error) {
 	return p, os.WriteFile(filepath.Join(s.dir, "evidence.json"), data, 0o600)
 }
 
-// look gathers the evidence, when all is over.
+// look gathers the evidence after the end.
 func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, error) {
 	e := Evidence{Refused: u.refused, Left: left(ctx, s, s.drain()), Answers: c.model.answers()}
-	if c.lasts >= keptFor { // in a shorter phase only those are judged whose time is over by itself
+	if c.lasts >= keptFor { // a shorter phase judges only runs whose retention has expired
 		u.awaitDeletions(ctx)
 	}
 	err := u.recountAll(ctx)
@@ -211,6 +211,6 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Published, err = published(ctx, s); err != nil {
 		return e, err
 	}
-	e.Deliveries = awaitEvents(ctx, s, e.Runs) // last: meanwhile runs may be over whose time is short
+	e.Deliveries = awaitEvents(ctx, s, e.Runs) // last: short-lived runs may expire during this wait
 	return e, nil
 }

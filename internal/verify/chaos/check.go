@@ -12,8 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Violation is a promise that was not kept. Invariant is its number in
-// docs/reference/invariants.md.
+// Violation is a broken promise. Invariant is its number in docs/reference/invariants.md.
 type Violation struct {
 	Invariant string `json:"invariant"`
 	Phase     string `json:"phase,omitempty"`
@@ -35,7 +34,7 @@ func Check(e Evidence) []Violation {
 	for _, a := range e.Answers {
 		c.asked[a.Nonce] = a.Run
 	}
-	guarded := map[string]bool{} // calls about which a hook was asked
+	guarded := map[string]bool{} // calls about which a hook was called
 	for _, effect := range e.Effects {
 		if effect.Run == "" { // of the MCP server, which does not know it
 			effect.Run = c.asked[effect.Nonce]
@@ -101,14 +100,14 @@ func Check(e Evidence) []Violation {
 	return c.found
 }
 
-// checker holds what users and processes saw to the invariants. It has many methods because each checks one
-// promise.
+// checker compares the observations of users and processes with the invariants. It has many methods because
+// each checks one promise.
 type checker struct {
 	Evidence
 	asked   map[string]string   // nonce to run
 	effects map[string][]Effect // by run
-	hooks   map[string][]Effect // what hooks were asked, by run
-	unasked map[string][]Effect // effects before which no hook was asked, by run
+	hooks   map[string][]Effect // hook requests, by run
+	unasked map[string][]Effect // effects without a preceding hook call, by run
 	found   []Violation
 }
 
@@ -120,11 +119,10 @@ func (c *checker) broken(invariant, run, format string, args ...any) {
 // delay between an action and its note.
 const slack = 2 * time.Second
 
-// rolledBack reports whether what happened at an instant may have been lost by a
-// failover.
+// rolledBack reports whether a failover may have lost what happened at an instant.
 func (c *checker) rolledBack(at time.Time) bool { return c.fellBack(at, at) }
 
-// fellBack reports the same of something that happened at some moment of a stretch.
+// fellBack reports the same of something that happened at some moment of an interval.
 func (c *checker) fellBack(from, to time.Time) bool {
 	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool { return to.After(r.From.Add(-slack)) && from.Before(r.To.Add(slack)) })
 }
@@ -148,8 +146,7 @@ func (c *checker) checkAccepted(w Witness) {
 	}
 }
 
-// checkBatch: a batch that was accepted has all its runs, and is done with them
-// (I1, I2).
+// checkBatch checks that an accepted batch has all its runs and completes them (I1, I2).
 func (c *checker) checkBatch(b api.Batch) {
 	runs, rolled := 0, false
 	for _, w := range c.Runs {
@@ -169,7 +166,7 @@ func (c *checker) checkBatch(b api.Batch) {
 	}
 }
 
-// checkEnd: a run has ended, or waits for something named (I2).
+// checkEnd checks that a run has ended, or waits for something named (I2).
 func (c *checker) checkEnd(w Witness) {
 	switch {
 	case w.Run.Terminal():
@@ -201,8 +198,8 @@ func (c *checker) checkEnd(w Witness) {
 	}
 }
 
-// slept reports whether the worker that ended a run was paused until shortly before: it had the last answer of the
-// model before it could receive an abort.
+// slept reports whether the worker that ended a run was paused until shortly before: it had the last answer of
+// the model before it could receive an abort.
 func (c *checker) slept(w Witness) bool {
 	if len(w.Log) == 0 {
 		return false
@@ -268,7 +265,7 @@ func (c *checker) restored(w Witness) bool {
 	})
 }
 
-// checkPublished: each committed event was put on the bus (I9).
+// checkPublished checks that each committed event was published on the bus (I9).
 func (c *checker) checkPublished(w Witness) {
 	if c.touched(w) || c.restored(w) {
 		return
@@ -283,8 +280,7 @@ func (c *checker) checkPublished(w Witness) {
 	}
 }
 
-// checkPairs: in a run that has ended each tool call has one result, in order
-// (I5).
+// checkPairs checks that in an ended run each tool call has one result, in order (I5).
 func (c *checker) checkPairs(w Witness) {
 	if !w.Run.Terminal() {
 		return
@@ -331,8 +327,8 @@ func nonceOf(m *api.Message) string {
 	return nonce
 }
 
-// checkAnswers: each committed response is one that the model gave to this run,
-// and none is committed twice (I3).
+// checkAnswers checks that the model gave each committed response to this run, and that none is committed twice
+// (I3).
 func (c *checker) checkAnswers(w Witness) {
 	seen := map[string]bool{}
 	for _, e := range w.Log {
@@ -341,7 +337,7 @@ func (c *checker) checkAnswers(w Witness) {
 		}
 		nonce := nonceOf(e.Message)
 		if len(nonce) < len(nonceMark) {
-			continue // an abort cut it short before its first word was there
+			continue // an abort cut it short before its first word
 		}
 		if c.asked[nonce] != w.ID {
 			c.broken("I3", w.ID, "event %d has the response %q, which the model gave to run %q", e.Seq, nonce, c.asked[nonce])
@@ -429,7 +425,7 @@ func (c *checker) estranged(worker string, at time.Time) bool {
 func (c *checker) checkLimits(w Witness) {
 	spent := w.Run.Usage.OutputTokens
 	answers, compacted := int64(0), 0
-	var lost, tried int64 // by all answers that came to nothing, and by those of this call
+	var lost, tried int64 // by all failed answers, and by those of this call
 	for _, e := range w.Log {
 		switch {
 		case e.Type == state.EntryModel:

@@ -17,10 +17,10 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 
-// nonce is the n-th that a model server gives.
+// nonce is the n-th nonce of a model server.
 func nonce(n int) string { return fmt.Sprintf("%0*d", len(nonceMark), n) }
 
-// sound is the evidence of one run of one tool call, in which all is well.
+// sound is the evidence of one run with one tool call and no violation.
 func sound() Evidence {
 	said := &api.Message{Role: state.RoleAssistant, Parts: []state.Part{
 		{Type: state.PartText, Text: nonce(1)}, {Type: state.PartToolCall, ID: "call_0_0", Name: "once"},
@@ -58,7 +58,7 @@ func sound() Evidence {
 	return e
 }
 
-// A checker that finds nothing proves nothing unless it finds what is planted.
+// The checker finds each planted violation. Without this, finding nothing would prove nothing.
 func TestCheckFindsWhatIsPlanted(t *testing.T) {
 	t.Parallel()
 	again := func(e *Evidence, tool string) {
@@ -92,7 +92,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 	lost := []Rollback{{From: at(-1), To: at(10)}}
 	tests := map[string]struct {
 		plant func(*Evidence)
-		want  string // invariants, by commas
+		want  string // comma-separated invariants
 	}{
 		"nothing":              {func(*Evidence) {}, ""},
 		"the run is gone":      {func(e *Evidence) { e.Runs[0].Found = false }, "I1"},
@@ -281,8 +281,7 @@ func TestLedgerKeepsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// Every agent's script must be one that the model server takes, and every tool that
-// it calls must be the agent's.
+// The model server accepts every agent's script, and every called tool is one of the agent's.
 func TestKindsAreSound(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds() {

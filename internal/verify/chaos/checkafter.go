@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// checkDeleted: a run that was deleted leaves nothing, and nothing acts for it afterwards.
+// checkDeleted checks that a deleted run leaves nothing, and that nothing acts for it afterwards.
 func (c *checker) checkDeleted(w Witness) {
 	if c.rolledBack(w.Deleted) {
 		return
@@ -23,8 +23,8 @@ func (c *checker) checkDeleted(w Witness) {
 // and completes another one's interrupted deletion a minute later.
 const overdue = 90 * time.Second
 
-// checkKept reports whether a run is gone because its time was over. It is there until then, and
-// leaves nothing.
+// checkKept reports whether a run is gone because its retention expired. Until then it exists, and afterwards
+// it leaves nothing.
 func (c *checker) checkKept(w Witness) bool {
 	over := w.Ended.Add(keptFor)
 	switch {
@@ -47,7 +47,7 @@ func (c *checker) checkKept(w Witness) bool {
 	return true
 }
 
-// checkGone: a deletion leaves a marker, and nothing acts for the run afterwards.
+// checkGone checks that a deletion leaves a marker, and that nothing acts for the run afterwards.
 func (c *checker) checkGone(w Witness) {
 	for _, id := range append(slices.Clone(w.Below), w.ID) {
 		if id != w.ID && slices.Contains(c.Remaining, id) {
@@ -59,7 +59,7 @@ func (c *checker) checkGone(w Witness) {
 		if n := len(c.Published[id]); n > 0 {
 			c.broken("I9", id, "the run was deleted at %s, and the feed has %d events of it", w.Deleted, n)
 		}
-		// Before it was deleted, a worker may have found it lost after a failover to an older copy.
+		// Before the deletion, a worker may have found it lost after a failover to an older replica.
 		if slices.Contains(c.Letters, id) && !c.touched(w) {
 			c.broken("I2", id, "the run was deleted at %s, and has a dead letter", w.Deleted)
 		}
@@ -98,8 +98,8 @@ func (c *checker) checkHooks(w Witness) {
 	}
 }
 
-// checkProbed: a call that a probe knows of acts once, under whatever key, and the model reads what
-// came of it (I4).
+// checkProbed checks that a call with a probe acts once, under whatever key, and that the model reads the
+// outcome (I4).
 func (c *checker) checkProbed(w Witness) {
 	if w.Kind != "probed" || c.touched(w) {
 		return
@@ -125,11 +125,11 @@ func (c *checker) checkProbed(w Witness) {
 	}
 }
 
-// fewest is the minimum number of runs that crashes of workers interrupt if they are judged together.
+// fewest is the minimum number of interrupted runs for a judgment about recoveries.
 const fewest = 8
 
-// checkRecoveries: with a lease that is longer than heartbeats need, most runs of a worker that died
-// continue before the end of its lease (I2).
+// checkRecoveries checks that, with a lease longer than failure detection needs, most runs of a dead worker
+// continue before its lease ends (I2).
 func (c *checker) checkRecoveries() {
 	var took []time.Duration
 	for _, r := range c.Recoveries {

@@ -11,10 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Each violation that only some kinds of runs can show is found where it is planted.
+// The checker finds each planted violation that only some kinds of runs can show.
 func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	t.Parallel()
-	// gone is a run that ended at 5 s, and that its retention period has taken by the time of a look.
+	// gone is a run that ended at 5 s, and that its retention has deleted by the time of a check.
 	gone := func(e *Evidence, looked time.Duration) {
 		w := &e.Runs[0]
 		w.Kind, w.Found, w.Ended, w.Looked, e.Published = "kept", false, at(5), at(5).Add(looked), nil
@@ -32,7 +32,7 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	recovered := func(e *Evidence, lease, took time.Duration) {
 		e.Lease, e.Recoveries = lease, slices.Repeat([]Recovery{{"worker killed", took}}, fewest)
 	}
-	// returned is a run without events on the bus, below one that was deleted at 20 s and is there.
+	// returned is a run without events on the bus, whose parent was deleted at 20 s and exists.
 	returned := func(e *Evidence, failover int) {
 		above := Witness{Submitted: Submitted{ID: "run_0", Kind: "tree", Deleted: at(20), Below: []string{"run_1"}}}
 		e.Runs, e.Published = append(e.Runs, above), nil
@@ -40,7 +40,7 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	}
 	tests := map[string]struct {
 		plant func(*Evidence)
-		want  string // invariants, by commas
+		want  string // comma-separated invariants
 	}{
 		"its time is over":        {func(e *Evidence) { gone(e, 2*keptFor) }, ""},
 		"nobody saw its end":      {func(e *Evidence) { gone(e, 2*keptFor); e.Runs[0].Ended = time.Time{} }, ""},
@@ -124,7 +124,7 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// One effect is written under a key, or none if the key is refused, whoever comes first.
+// One effect is written under a key, or none if the key is refused first.
 func TestLedgerKeepsOneEffectUnderAKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")

@@ -23,14 +23,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// shape is how large the deployment is that a phase of a campaign breaks.
+// shape is the size of the deployment that a phase of a campaign breaks.
 type shape struct {
 	name  string
-	nats  int // servers
-	redis int // servers: none, and checkpoints are in JetStream; a second is a replica that takes over
+	nats  int // number of servers
+	redis int // number of servers: 0 means checkpoints in JetStream; a second one is a replica that takes over
 
-	// kind prepares a Redis of another kind in their place, which no proxies hide, and settings
-	// are those of gateways and workers for it.
+	// kind prepares a Redis of another kind instead, without proxies, and settings are those of gateways and
+	// workers for it.
 	kind     func(dir string) (*rig.Redis, error)
 	settings []string
 }
@@ -43,8 +43,8 @@ func shapes() []shape {
 	}
 }
 
-// redisKinds are deployments on relatives of a single Redis. Sentinels fail over whenever they
-// find it right, and nothing may be lost by it: writes wait for the replica.
+// redisKinds are deployments on relatives of a single Redis. Sentinels fail over at their own discretion, and
+// that may lose nothing: writes wait for the replica.
 func redisKinds() []shape {
 	return []shape{
 		{name: "redis-cluster", nats: 1, kind: rig.NewRedisCluster},
@@ -55,17 +55,17 @@ func redisKinds() []shape {
 
 const (
 	prefix = "chaos"
-	// lease is short, for the pauses of a campaign to outlast it.
+	// lease is short, so that the pauses of a campaign exceed it.
 	lease = 3 * time.Second
 
-	// longLease is the default: heartbeats must detect what the end of a lease detects elsewhere.
+	// longLease is the default: heartbeats must detect deaths that otherwise the end of a lease detects.
 	longLease = 25 * time.Second
 
-	// natsStorage is little, so that it can be filled.
+	// natsStorage is small, so that it can be filled.
 	natsStorage = 256 << 20
 )
 
-// deployment is one that runs. Each process of Turnpike's has proxies of its own.
+// deployment is a running deployment. Each process of Turnpike has its own proxies.
 type deployment struct {
 	shape
 	dir string
@@ -73,7 +73,7 @@ type deployment struct {
 	nats     []*rig.NATSServer
 	redis    []*rig.RedisServer // the first is the primary, unless there is a kind
 	kind     *rig.Redis
-	replica  *rig.Proxy // through which the second follows it
+	replica  *rig.Proxy // the proxy through which the second follows it
 	doors    []door
 	workers  []*node
 	receiver *receiver // of webhooks
@@ -84,14 +84,14 @@ type deployment struct {
 	group *errgroup.Group
 }
 
-// door is a gateway and how to reach it.
+// door is a gateway and its clients.
 type door struct {
 	*node
 	url    string
 	client *api.Client
 }
 
-// node is a process of Turnpike, behind its proxies.
+// node is a process of Turnpike behind its proxies.
 type node struct {
 	rig.Process
 	toNATS, toRedis *rig.Proxy // toRedis is nil without a Redis that a proxy can hide
@@ -164,8 +164,8 @@ func deploy(ctx context.Context, d shape, bin, dir string, workers int, modelURL
 	return s, s.pinTools(ctx)
 }
 
-// pinTools has a worker pin the tools of the MCP server. Before that, a run fails if the server does
-// not answer.
+// pinTools makes a worker pin the tools of the MCP server. Before that, a run fails if the server does not
+// answer.
 func (s *deployment) pinTools(ctx context.Context) error {
 	c := s.doors[0].client
 	return rig.Until(ctx, ready, "the tools of the MCP server are pinned", func(ctx context.Context) error {
@@ -265,7 +265,7 @@ func (s *deployment) startServers(ctx context.Context, bin string) (err error) {
 	return s.follow(ctx)
 }
 
-// lease is that of the workers.
+// lease returns the workers' lease duration.
 func (s shape) lease() time.Duration {
 	if s.name == "long-lease" {
 		return longLease
@@ -313,7 +313,7 @@ func (s *deployment) node(ctx context.Context, name, path string, env ...string)
 	return n, nil
 }
 
-// processes are the gateways and the workers.
+// processes returns the gateways and the workers.
 func (s *deployment) processes() []*node {
 	all := slices.Clone(s.workers)
 	for _, d := range s.doors {
@@ -322,10 +322,10 @@ func (s *deployment) processes() []*node {
 	return all
 }
 
-// nodes are all that have proxies.
+// nodes returns everything that has proxies.
 func (s *deployment) nodes() []*node { return append(s.processes(), s.tools) }
 
-// settings describes what runs, for the report.
+// describe describes the processes, for the report.
 func (s *deployment) describe() string {
 	store := "checkpoints in JetStream"
 	if n := len(s.redis); n > 0 {
@@ -337,7 +337,7 @@ func (s *deployment) describe() string {
 	return fmt.Sprintf("%d NATS, %s, %d gateways, %d workers", s.shape.nats, store, len(s.doors), len(s.workers))
 }
 
-// wait returns when everything has ended.
+// wait returns when all processes have ended.
 func (s *deployment) wait() error {
 	err := s.group.Wait()
 	if s.conn != nil {

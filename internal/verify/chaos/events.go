@@ -24,8 +24,8 @@ const (
 	everyMinute   = "every-minute"
 )
 
-// orderPatience is the time in which a message of the stream must be a run: a gateway that died with it holds it
-// for half a minute.
+// orderPatience is the time in which a message of the stream must become a run: a gateway that died with it
+// holds it for half a minute.
 const orderPatience = 2 * time.Minute
 
 // longestOutage is the time in which the schedule must fire. After an outage only the latest instant counts.
@@ -37,7 +37,7 @@ type Firing struct {
 	At  time.Time // the instant of the schedule
 }
 
-// startEvents makes what starts runs of the kind leaf without a submission.
+// startEvents creates the triggers and schedules that start runs of the kind leaf without a submission.
 func (s *deployment) startEvents(ctx context.Context) error {
 	return rig.Until(ctx, ready, "the trigger and the schedule are there", func(ctx context.Context) error {
 		if _, err := s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: ordersStream, Subjects: []string{"orders.>"}, Replicas: len(s.nats)}); err != nil {
@@ -58,7 +58,7 @@ func (s *deployment) startEvents(ctx context.Context) error {
 	})
 }
 
-// order publishes a message to the stream. NATS has it then, so it becomes one run.
+// order publishes a message to the stream. Once NATS has acknowledged it, it must become one run.
 func (u *users) order(ctx, stop context.Context) {
 	s := &Submitted{Kind: "leaf", Key: fmt.Sprintf("%016x", u.dice(1<<62))}
 	if _, ok := insist(stop, u, func(ctx context.Context) (*jetstream.PubAck, error) {
@@ -70,7 +70,7 @@ func (u *users) order(ctx, stop context.Context) {
 	u.follow(ctx, s, orderPatience)
 }
 
-// follow finds the run that a message became, and stays with it.
+// follow finds the run that a message became, and follows it.
 func (u *users) follow(ctx context.Context, s *Submitted, patience time.Duration) {
 	look, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -104,7 +104,7 @@ func (u *users) recount(ctx context.Context, s *Submitted) error {
 	return nil
 }
 
-// recountAll looks once more, when all is over, whether a message became a second run.
+// recountAll checks at the end whether a message became a second run.
 func (u *users) recountAll(ctx context.Context) error {
 	for _, s := range u.runs {
 		if s.Sent.IsZero() {
@@ -141,7 +141,7 @@ func (u *users) fire(ctx, stop context.Context) {
 	u.after(ctx, s)
 }
 
-// stopFiring pauses the schedule, and follows the runs that it has started by itself as those of users.
+// stopFiring pauses the schedule, and follows the runs that it started by itself like those of users.
 func (u *users) stopFiring(ctx context.Context) ([]Firing, error) {
 	if err := rig.Until(ctx, ready, "the schedule is paused", func(ctx context.Context) error {
 		_, err := u.door().client.PauseSchedule(ctx, everyMinute)

@@ -24,33 +24,31 @@ import (
 
 // Evidence is everything observed from outside during a phase.
 type Evidence struct {
-	Runs      []Witness // with those below others
+	Runs      []Witness // including child runs
 	Effects   []Effect
 	Answers   []Answer
-	Batches   []api.Batch // without a Total if the store does not know it
+	Batches   []api.Batch // without a Total if the store does not have it
 	Faults    []Fault
 	Rollbacks []Rollback
-	Refused   []string // answers of the gateway that no request deserved
-	Remaining []string // runs below deleted ones that the store has
+	Refused   []string // unjustified error responses of the gateway
+	Remaining []string // existing runs whose ancestors were deleted
 	Letters   []string // runs that have dead letters
 	Left      uint64   // messages that are left although every run rests
 
 	// Remnants are the store's data about deleted runs except their markers, by run.
 	Remnants map[string][]string
 
-	// Recoveries are the times that interrupted runs took to resume, and Lease is that of the
-	// workers.
+	// Recoveries are the times that interrupted runs took to resume, and Lease is the workers' lease duration.
 	Recoveries []Recovery
 	Lease      time.Duration
 
-	// Cries are lines of the processes' logs that no fault accounts for: panics and
-	// data races.
+	// Cries are unexpected lines of the processes' logs: panics and data races.
 	Cries []string
 
 	// Notes are the files of the memory that runs of the kind noted share, by name.
 	Notes map[string]string
 
-	// Deliveries are what the receiver of webhooks got, by run, and Firings the runs that the schedule
+	// Deliveries are the requests that the webhook receiver got, by run, and Firings the runs that the schedule
 	// started, by instant.
 	Deliveries map[string][]Delivery
 	Firings    []Firing
@@ -66,12 +64,12 @@ type Witness struct {
 
 	// Found reports whether the store has the run. The rest is set only if it does.
 	Found       bool
-	Looked      time.Time // when that was so
+	Looked      time.Time // the time of that check
 	Run         api.Run
 	Events      []json.RawMessage // as the store has them
 	Log         []state.Entry     // the same, decoded
 	Messages    []api.Message
-	FileMissing bool // the run's file is not there, or not what was uploaded
+	FileMissing bool // the run's file is missing, or differs from the upload
 }
 
 // gather reads everything about the runs, and about the runs below them.

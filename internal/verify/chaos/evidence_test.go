@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// TestPublishedAfterDeletions: a deletion may have purged the last events of the stream, or all
-// of them. The evidence has what is left, and its reader ends.
+// TestPublishedAfterDeletions checks that published ends, and returns the remaining events, if a deletion has
+// purged the last events of the stream, or all of them.
 func TestPublishedAfterDeletions(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -11,10 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// Rollback is a stretch of time whose writes a failover has lost.
+// Rollback is an interval whose writes a failover has lost.
 type Rollback struct {
-	From time.Time // the copy that took over knows nothing later
-	To   time.Time // it has taken over
+	From time.Time // the replica has nothing later
+	To   time.Time // the time of the takeover
 }
 
 // follow makes the second Redis a replica of the first, and waits until it has caught up.
@@ -30,8 +30,7 @@ func (s *deployment) follow(ctx context.Context) error {
 	return err
 }
 
-// inSync waits until the replica has all that the primary had at a moment, and
-// returns that moment.
+// inSync waits until the replica has everything that the primary had at a moment, and returns that moment.
 func (s *deployment) inSync(ctx context.Context) (since time.Time, err error) {
 	err = rig.Until(ctx, ready, "the replica is in step", func(ctx context.Context) error {
 		since = time.Now()
@@ -41,14 +40,14 @@ func (s *deployment) inSync(ctx context.Context) (since time.Time, err error) {
 		}
 		has, err := offset(ctx, s.redis[1], "slave_repl_offset")
 		if err == nil && has < had {
-			err = fmt.Errorf("%s is at %d, %s at %d", s.redis[1].Name, has, s.redis[0].Name, had)
+			err = fmt.Errorf("%s is at offset %d, %s at %d", s.redis[1].Name, has, s.redis[0].Name, had)
 		}
 		return err
 	})
 	return since, err
 }
 
-// offset reads how far a server is in the stream of a primary's writes.
+// offset reads a server's position in the stream of a primary's writes.
 func offset(ctx context.Context, r *rig.RedisServer, field string) (int64, error) {
 	info, err := r.Client.InfoMap(ctx, "replication").Result()
 	if err != nil {
@@ -73,8 +72,8 @@ func (s *deployment) failover(ctx context.Context, lag time.Duration) (Rollback,
 	roll := Rollback{From: since}
 	s.replica.Hold()
 	rig.Pause(ctx, lag)
-	ctx = context.WithoutCancel(ctx) // what has begun is brought to its end when the campaign is over
-	// Data that the proxy holds must not get through any more.
+	ctx = context.WithoutCancel(ctx) // a failover that has begun is completed when the campaign ends
+	// Data that the proxy holds must not pass any more.
 	s.replica.Point()
 	s.replica.Heal()
 	old.Kill(time.Second)
@@ -87,7 +86,7 @@ func (s *deployment) failover(ctx context.Context, lag time.Duration) (Rollback,
 	roll.To = time.Now()
 	s.redis[0], s.redis[1] = fresh, old
 
-	old.Kill(time.Second) // it may have come back already
+	old.Kill(time.Second) // it may be back already
 	if err := os.RemoveAll(old.Dir); err != nil {
 		return roll, err
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// Fault is a disturbance that happened.
+// Fault is a fault that was injected.
 type Fault struct {
 	Kind string
-	Name string // of what was disturbed
+	Name string // of the affected part
 	From time.Time
 	To   time.Time
 }
 
-// fault is a kind of disturbance. do returns when it is over.
+// fault is a kind of fault. do returns when it is over.
 type fault struct {
 	kind   string
 	weight int
-	wide   bool // it touches everybody: no two of these at a time
+	wide   bool // it affects all processes: no two of these at a time
 	fits   func(*deployment) bool
 	do     blow
 }
@@ -41,7 +41,7 @@ func hidden(s *deployment) bool    { return len(s.redis) > 0 && s.kind == nil }
 func alone(s *deployment) bool     { return len(s.nats) == 1 }
 func clustered(s *deployment) bool { return len(s.nats) > 1 }
 
-// faults are all kinds there are.
+// faults returns all kinds.
 func faults() []fault {
 	return []fault{
 		{"worker killed", 30, false, always, kill(func(s *deployment) []*node { return s.workers })},
@@ -124,7 +124,7 @@ func faults() []fault {
 	}
 }
 
-// target is the Redis server that a fault is for: the primary, or of a kind any.
+// target returns the Redis server that a fault is for: the primary, or any server of a kind.
 func (s *deployment) target(r *rand.Rand) *rig.RedisServer {
 	if s.kind != nil {
 		return one(r, s.redis)
@@ -153,7 +153,7 @@ func kill(of func(*deployment) []*node) blow {
 	}
 }
 
-// stop lets one of the nodes sleep for a while, often for longer than a lease.
+// stop pauses one of the nodes for a while, often for longer than a lease.
 func stop(of func(*deployment) []*node) blow {
 	return func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 		n := one(r, of(s))
@@ -165,7 +165,7 @@ func stop(of func(*deployment) []*node) blow {
 	}
 }
 
-// hold lets nothing pass between one worker and a server for a while.
+// hold blocks traffic between one worker and a server for a while.
 func hold(link func(*node) *rig.Proxy) blow {
 	return func(ctx context.Context, s *deployment, r *rand.Rand, hit func(string)) error {
 		w := one(r, s.workers)
@@ -177,7 +177,7 @@ func hold(link func(*node) *rig.Proxy) blow {
 	}
 }
 
-// fullFor leaves something full for a while, unless another fault has taken it away.
+// fullFor keeps something full for a while, unless another fault has ended it.
 func fullFor(ctx context.Context, free func() error, err error, d time.Duration) error {
 	if err == nil {
 		rig.Pause(ctx, d)
@@ -200,7 +200,7 @@ func killLeader(ctx context.Context, s *deployment, r *rand.Rand, hit func(strin
 	defer cancel()
 	stream, err := s.js.Stream(callCtx, name)
 	if err != nil {
-		return nil //nolint:nilerr // there is no leader at the moment
+		return nil //nolint:nilerr // there is currently no leader
 	}
 	if c := stream.CachedInfo().Cluster; c != nil {
 		for _, n := range s.nats {
@@ -213,12 +213,12 @@ func killLeader(ctx context.Context, s *deployment, r *rand.Rand, hit func(strin
 	return nil
 }
 
-// storm disturbs a deployment until ctx ends, and heals it.
+// storm injects faults into a deployment until ctx ends, and heals it.
 type storm struct {
 	deployment *deployment
 	r          *rand.Rand
 
-	// struck receives each fault as it begins.
+	// struck receives each fault when it begins.
 	struck func(Fault)
 
 	mu        sync.Mutex

@@ -20,7 +20,7 @@ const fileSize = 300_000
 // fileFor returns the content of the file of a submission.
 func fileFor(s Submitted) string { return strings.Repeat(s.Key+"\n", fileSize/(len(s.Key)+1)) }
 
-// attach uploads a file and makes it a part of a submission's input.
+// attach uploads a file and adds it to a submission's input.
 func (u *users) attach(ctx context.Context, s *Submitted, req *api.SubmitRequest) bool {
 	f, ok := insist(ctx, u, func(ctx context.Context) (api.File, error) {
 		return u.door().client.PutFile(ctx, api.FileUpload{Name: s.Key + ".txt", MediaType: "text/plain", Content: strings.NewReader(fileFor(*s))})
@@ -39,7 +39,7 @@ func (u *users) attach(ctx context.Context, s *Submitted, req *api.SubmitRequest
 // detach tries to delete the file of a run, which must be refused.
 func (u *users) detach(ctx context.Context, s *Submitted) {
 	if rig.Pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
-		_ = u.door().client.DeleteFile(ctx, s.File) // checkFile sees if it is gone
+		_ = u.door().client.DeleteFile(ctx, s.File) // checkFile detects its loss
 	}
 }
 

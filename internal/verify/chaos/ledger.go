@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Effect is one line of the ledger: something that a tool did in the world, or a
-// disturbance that a worker made on purpose.
+// Effect is one line of the ledger: an effect of a tool, or a fault that a worker caused on purpose.
 type Effect struct {
 	At     time.Time `json:"at"`
 	Worker string    `json:"worker"`
@@ -25,8 +24,8 @@ type Effect struct {
 	Call   string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Key    string `json:"key,omitempty"`    // the idempotency key
-	Nonce  string `json:"nonce,omitempty"`  // of the model's answer that asked for it
-	Result string `json:"result,omitempty"` // what the tool answered: no two are equal
+	Nonce  string `json:"nonce,omitempty"`  // of the model answer that called it
+	Result string `json:"result,omitempty"` // the tool's answer: no two are equal
 
 	// Hook is the point at which a hook was called; "" for a tool.
 	Hook string `json:"hook,omitempty"`
@@ -35,12 +34,12 @@ type Effect struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// Ledger is a file that any number of processes append to. A line is written before the tool that
-// wrote it continues, and stays whatever happens to its process.
+// Ledger is a file that any number of processes append to. A line is written before the tool continues, and
+// stays whatever happens to its process.
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
-	keys string // directory of what was written under keys
+	keys string // directory of the effects written under keys
 }
 
 // keysOf returns the directory of the effects under keys of the ledger at path.

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// nonceMark stands in the scripts for a number that is another in each answer.
+// nonceMark is the placeholder for a number that differs in each answer.
 const nonceMark = "nonce_here__"
 
 // Answer is one answer that the model server began to give.
@@ -24,11 +24,10 @@ type Answer struct {
 	At     time.Time
 	Run    string
 	Nonce  string
-	Failed bool // it was an error, or nobody was there any more to read it
+	Failed bool // it was an error, or its reader had left
 }
 
-// modelServer is the mock model server, with answers that can be told apart and a
-// log of them.
+// modelServer is the mock model server, with distinguishable answers and a log of them.
 type modelServer struct {
 	url  string
 	mock *mockmodel.Server
@@ -54,7 +53,7 @@ func startModel(ctx context.Context) (*modelServer, error) {
 	return m, nil
 }
 
-// ServeHTTP answers after a while: mostly short, sometimes long.
+// ServeHTTP answers after a delay, mostly a short one.
 func (m *modelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, _, _ := strings.Cut(r.Header.Get("X-Client-Request-Id"), "/")
 	a := Answer{At: time.Now(), Run: run, Nonce: fmt.Sprintf("%0*d", len(nonceMark), m.nonces.Add(1))}
@@ -80,7 +79,7 @@ func (m *modelServer) answers() []Answer {
 	return append([]Answer(nil), m.log...)
 }
 
-// stamper writes the answer's nonce in the place of the mark.
+// stamper replaces the placeholder with the answer's nonce.
 type stamper struct {
 	http.ResponseWriter
 	nonce  []byte

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The number of messages out of a thousand that a worker disturbs, by kind, and the number of
-// protocol steps out of ten thousand at which it dies.
+// The number of messages per thousand that a worker disturbs, by kind, and the number of protocol steps per ten
+// thousand at which it dies.
 const (
 	doubled   = 10
 	lost      = 3
@@ -23,14 +23,14 @@ const (
 	deadly    = 15
 )
 
-// noise is what goes wrong inside a worker: it dies at the very steps of the
-// protocol, where a kill from outside hits by luck only.
+// noise injects faults inside a worker: it dies at exact steps of the protocol, which a kill from outside hits
+// only by luck.
 type noise struct {
 	worker string
 	ledger *Ledger
 }
 
-// dies kills the process now and then. The step is named in the ledger.
+// dies sometimes kills the process. The ledger names the step.
 func (n noise) dies(step string, run state.RunID) {
 	if rand.IntN(10_000) >= deadly { //nolint:gosec // not a secret
 		return
@@ -80,7 +80,7 @@ func (s *noisyStore) Release(ctx context.Context, l state.Lease, delay time.Dura
 	return err
 }
 
-// noisyBus is a bus whose messages get doubled, lost and reordered on their way.
+// noisyBus is a bus that duplicates, loses and reorders messages.
 type noisyBus struct {
 	bus.Bus
 	noise
@@ -100,7 +100,7 @@ func (b *noisyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) error
 		}()
 		return b.note("turn message late", t.Run)
 	case n < lost+reordered+doubled:
-		// Under another id, or the server would keep one.
+		// It has another id, because the server would drop it otherwise.
 		if err := b.Bus.PublishTurn(ctx, t, id+":"+ulid.Make().String()); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ const (
 	sharedNote = "all"
 )
 
-// startNotes makes the file that all runs of the kind noted write to.
+// startNotes creates the file that all runs of the kind noted write to.
 func (s *deployment) startNotes(ctx context.Context) error {
 	return rig.Until(ctx, ready, "the memory is there", func(ctx context.Context) error {
 		_, err := s.doors[0].client.PutMemoryFile(ctx, notesScope, sharedNote, "", 0)
@@ -45,7 +45,7 @@ func notesOf(ctx context.Context, s *deployment) (map[string]string, error) {
 	}
 }
 
-// checkNotes checks that a committed change of the memory is there, and no change twice (I3, I4).
+// checkNotes checks that each committed memory change exists, and exists once (I3, I4).
 func (c *checker) checkNotes(w Witness) {
 	if w.Kind != "noted" {
 		return
@@ -79,7 +79,7 @@ func (c *checker) checkNotes(w Witness) {
 	}
 }
 
-// checkHanded checks that a run is handed over once, and completes under the agent that took it (I1).
+// checkHanded checks that a run is handed over once, and completes under the agent that received it (I1).
 func (c *checker) checkHanded(w Witness) {
 	if w.Kind != "handed" {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 )
 
-// awaitDeletions waits until the time of all runs is over that are kept for a while only.
+// awaitDeletions waits until the retention of all short-lived runs has expired.
 func (u *users) awaitDeletions(ctx context.Context) {
 	last := time.Time{}
 	for _, s := range u.runs {
@@ -25,7 +25,7 @@ func (u *users) awaitDeletions(ctx context.Context) {
 	rig.Pause(ctx, time.Until(last.Add(keptFor+keptFor/4)))
 }
 
-// aRun is the id of a run.
+// aRun matches the id of a run.
 var aRun = regexp.MustCompile(`run_[0-9A-Z]{26}`)
 
 // remnants returns the store's data about deleted runs except their markers, by run.
@@ -49,12 +49,12 @@ func remnants(ctx context.Context, s *deployment, runs []Witness) (map[string][]
 		return found, inJetStream(ctx, s.js, note)
 	}
 	if s.kind != nil {
-		return found, nil // its servers have passwords, and a part of the keys each
+		return found, nil // its servers have passwords, and each has part of the keys
 	}
 	return found, inRedis(ctx, s.redis[0].Client, note)
 }
 
-// inRedis notes every key, member of an index and idempotency key that names a run, but markers.
+// inRedis collects every key, member of an index and idempotency key that names a run, except markers.
 func inRedis(ctx context.Context, rdb *redis.Client, note func(id, what string)) error {
 	keys := rdb.Scan(ctx, 0, "*", 1000).Iterator()
 	for keys.Next(ctx) {
@@ -102,8 +102,7 @@ func inRedis(ctx context.Context, rdb *redis.Client, note func(id, what string))
 	return nil
 }
 
-// inJetStream notes every subject of the store that names a run, but one message that marks a
-// deletion.
+// inJetStream collects every subject of the store that names a run, except one message that marks a deletion.
 func inJetStream(ctx context.Context, js jetstream.JetStream, note func(id, what string)) error {
 	name, err := js.StreamNameBySubject(ctx, prefix+".state.>")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// deleted are the witnesses of runs that were deleted, and the names of their ids.
+// deleted returns the witnesses of deleted runs, and their ids by name.
 func deleted(names ...string) (runs []Witness, ids map[string]string) {
 	ids = map[string]string{}
 	for _, name := range names {
@@ -23,7 +23,7 @@ func deleted(names ...string) (runs []Witness, ids map[string]string) {
 	return runs, ids
 }
 
-// wantRemnants holds what was found to the names of the runs that have left something.
+// wantRemnants checks that exactly the named runs have remnants.
 func wantRemnants(t *testing.T, s *deployment, runs []Witness, ids map[string]string, want ...string) {
 	t.Helper()
 	found, err := remnants(t.Context(), s, runs)
@@ -43,7 +43,7 @@ func wantRemnants(t *testing.T, s *deployment, runs []Witness, ids map[string]st
 	}
 }
 
-// Whatever names a deleted run in Redis is found, but its marker and names of it in others.
+// Everything in Redis that names a deleted run is found, except its marker and references in other runs.
 func TestRemnantsInRedis(t *testing.T) {
 	t.Parallel()
 	opts, err := redis.ParseURL(testbed.Redis(t))
@@ -53,7 +53,7 @@ func TestRemnantsInRedis(t *testing.T) {
 	rdb := redis.NewClient(opts)
 	defer rdb.Close()
 	runs, ids := deleted("log", "index", "key", "marker", "parent")
-	child := "run_" + ulid.Make().String() // it is there
+	child := "run_" + ulid.Make().String() // it exists
 	at := "remnants-" + ulid.Make().String()
 	for _, err := range []error{
 		rdb.RPush(t.Context(), at+":{s001}:log:"+ids["log"], "{}").Err(),
@@ -70,7 +70,7 @@ func TestRemnantsInRedis(t *testing.T) {
 	wantRemnants(t, s, runs, ids, "log", "index", "key")
 }
 
-// The same in JetStream, where a marker is one message.
+// The same holds in JetStream, where a marker is one message.
 func TestRemnantsInJetStream(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(testbed.NATS(t))

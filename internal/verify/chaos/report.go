@@ -14,31 +14,31 @@ import (
 // Report is the result of a campaign.
 type Report struct {
 	Seed       uint64
-	Replay     string // the command that does it again
+	Replay     string // the command that repeats it
 	Dir        string // of logs and evidence
 	Took       time.Duration
 	Phases     []*Phase
 	Violations []Violation
 }
 
-// Phase is what one deployment of a campaign went through. It has many fields because it has every figure
-// of the report.
+// Phase is the record of one deployment of a campaign. It has many fields because it has every figure of the
+// report.
 type Phase struct {
 	Name, Settings string
 
-	Runs     int // with those below others
+	Runs     int // including child runs
 	Ended    map[state.Reason]int
 	Turns    int64
 	Effects  int
 	Deleted  int            // by users
-	Expired  int            // by gateways, when their time was over
-	Events   int            // that readers saw
+	Expired  int            // by gateways, at the end of their retention
+	Events   int            // that readers received
 	Messages int            // that became runs
 	Firings  int            // of the schedule, by itself
-	Called   int            // events that the receiver of webhooks took
+	Called   int            // events that the webhook receiver accepted
 	Attempts int            // requests to it
 	Faults   map[string]int // by kind
-	Inside   map[string]int // by kind: what workers did to themselves
+	Inside   map[string]int // by kind: faults that workers caused themselves
 	Recovery []time.Duration
 
 	// Repeated counts actions that the run did not need: model answers that were not committed,
@@ -50,7 +50,7 @@ type Phase struct {
 	began, rested time.Time
 }
 
-// sum fills in the figures.
+// sum computes the figures.
 func (p *Phase) sum(e Evidence) {
 	p.Ended, p.Faults, p.Inside = map[state.Reason]int{}, map[string]int{}, map[string]int{}
 	known := map[string]bool{}
@@ -123,7 +123,7 @@ func (p *Phase) sum(e Evidence) {
 	}
 }
 
-// quantile of sorted durations.
+// quantile returns a quantile of sorted durations.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -131,7 +131,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Round(10 * time.Millisecond)
 }
 
-// counts lists how often each was, the most frequent first.
+// counts lists the number of each, the most frequent first.
 func counts[K ~string](of map[K]int) string {
 	keys := slices.SortedFunc(maps.Keys(of), func(a, b K) int { return cmp.Or(of[b]-of[a], strings.Compare(string(a), string(b))) })
 	parts := make([]string, len(keys))
@@ -141,7 +141,7 @@ func counts[K ~string](of map[K]int) string {
 	return strings.Join(parts, " · ")
 }
 
-// total adds up.
+// total adds the numbers.
 func total(of map[string]int) (n int) {
 	for _, v := range of {
 		n += v
@@ -149,7 +149,7 @@ func total(of map[string]int) (n int) {
 	return n
 }
 
-// String returns the figures for people.
+// String returns the figures as text.
 func (p *Phase) String() string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
@@ -176,7 +176,7 @@ func (r *Report) add(p *Phase) {
 // shown is the maximum number of violations of one kind in a report.
 const shown = 3
 
-// String returns the report for people.
+// String returns the report as text.
 func (r *Report) String() string {
 	var b strings.Builder
 	runs, faults, turns := 0, 0, int64(0)

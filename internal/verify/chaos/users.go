@@ -27,13 +27,13 @@ type Submitted struct {
 	ID   string
 	Kind string
 	Key  string    // the idempotency key
-	At   time.Time // when that was known
+	At   time.Time // when the client received that
 
 	// Sent is the time at which NATS acknowledged the message of the submission: it became a run
 	// between then and At. Zero over HTTP.
 	Sent time.Time
 
-	Batch string // that it is part of; "" if of none
+	Batch string // the batch that it is part of; "" if none
 
 	// Fork means that the run continues the history of another.
 	Fork bool
@@ -46,10 +46,10 @@ type Submitted struct {
 	// Ended is the time of the run's last observed end; zero if there was none.
 	Ended time.Time
 
-	// Again are the ids that the same submission got when it was sent again.
+	// Again are the ids that repeated submissions returned.
 	Again []string
 
-	// Unanswered means that no user answers what the run waits for.
+	// Unanswered means that no user answers the run's wait.
 	Unanswered bool
 
 	// Aborting means that a user tried to abort it. Aborted is the time at which the gateway
@@ -57,8 +57,8 @@ type Submitted struct {
 	Aborting bool
 	Aborted  time.Time
 
-	// Said is a message that its user sent during the run, in a mode; "" if nothing. Heard is the time
-	// at which the gateway acknowledged it, and zero if it never did.
+	// Said is a message that its user sent during the run, in a mode; "" if none. Heard is the time at which
+	// the gateway acknowledged it, and zero if it never did.
 	Said  string
 	Mode  state.Mode
 	Heard time.Time
@@ -69,8 +69,8 @@ type Submitted struct {
 	// File is a file that the submission names; "" if none.
 	File string
 
-	// Seen are the committed events that the run's reader got, as they came, over
-	// all its connections.
+	// Seen are the committed events that the run's reader received, in order of arrival, over all its
+	// connections.
 	Seen []json.RawMessage
 }
 
@@ -80,8 +80,7 @@ type Recovery struct {
 	Took time.Duration
 }
 
-// users submit runs and follow each to its end. They have many methods because each kind of request that
-// people make is one.
+// users submit runs and follow each to its end. They have many methods because each kind of request has one.
 type users struct {
 	deployment *deployment
 
@@ -91,14 +90,14 @@ type users struct {
 	batches    []string
 	watches    map[*watch]bool
 	recoveries []Recovery
-	refused    []string // what a gateway must not answer
+	refused    []string // unjustified error responses of a gateway
 }
 
 // Shares of the runs, in percent.
 const (
 	abortedShare    = 10
 	saidShare       = 10
-	lateShare       = 30 // of those: said after the run has ended
+	lateShare       = 30 // of those: sent after the run has ended
 	againShare      = 10
 	batchShare      = 4
 	natsShare       = 5
@@ -108,7 +107,7 @@ const (
 	scheduledShare  = 5
 	forkedShare     = 5  // of those that have ended
 	deletedShare    = 12 // of those that have ended
-	droppedShare    = 3  // of the events after which a reader hangs up
+	droppedShare    = 3  // of the events after which a reader disconnects
 )
 
 // patience is the time that a reader may take to see the end of an ended run: the two gateways may
@@ -121,11 +120,10 @@ func (u *users) dice(n int) int {
 	return u.r.IntN(n)
 }
 
-// door is any of the gateways.
+// door returns any of the gateways.
 func (u *users) door() door { return u.deployment.doors[u.dice(len(u.deployment.doors))] }
 
-// run lets n users work until stop ends, and returns when the last run has ended
-// or ctx has.
+// run lets n users work until stop ends, and returns when the last run or ctx has ended.
 func (u *users) run(ctx, stop context.Context, n int) {
 	var all sync.WaitGroup
 	for range n {
@@ -138,7 +136,7 @@ func (u *users) run(ctx, stop context.Context, n int) {
 	all.Wait()
 }
 
-// one submits something and stays with it.
+// one submits something and follows it.
 func (u *users) one(ctx, stop context.Context) {
 	switch n := u.dice(100); {
 	case n < batchShare:
@@ -164,7 +162,7 @@ func (u *users) one(ctx, stop context.Context) {
 			return run.ID
 		}
 		if s.ID = submit(); s.ID == "" {
-			return // it may have been accepted; nobody was told
+			return // it may have been accepted without an answer
 		}
 		u.accepted(s)
 		if u.dice(100) < againShare {
@@ -179,9 +177,9 @@ func (u *users) one(ctx, stop context.Context) {
 	}
 }
 
-// after forks a run that has ended, or deletes it, or neither.
+// after forks an ended run, or deletes it, or neither.
 func (u *users) after(ctx context.Context, s *Submitted) {
-	if s.Unanswered || s.Kind == "kept" { // its time does that
+	if s.Unanswered || s.Kind == "kept" { // its retention does that
 		return
 	}
 	switch n := u.dice(100); {
@@ -192,7 +190,7 @@ func (u *users) after(ctx context.Context, s *Submitted) {
 	}
 }
 
-// fork forks a run at its start, and stays with the fork.
+// fork forks a run at its start, and follows the fork.
 func (u *users) fork(ctx context.Context, s *Submitted) {
 	start := 0
 	run, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
@@ -206,7 +204,7 @@ func (u *users) fork(ctx context.Context, s *Submitted) {
 	u.stay(ctx, f)
 }
 
-// delete deletes a run with all below it. A run below it may still end.
+// delete deletes a run with its descendants. A descendant may still end.
 func (u *users) delete(ctx context.Context, s *Submitted) {
 	for rig.Pause(ctx, 300*time.Millisecond) {
 		below, ok := insist(ctx, u, func(ctx context.Context) (api.Page[api.Run], error) {
@@ -240,7 +238,7 @@ func (u *users) batch(ctx, stop context.Context) {
 	req := api.BatchRequest{MaxParallel: 2}
 	for range 2 + u.dice(4) {
 		s, r := u.draw()
-		s.Unanswered = false // it would hold up those behind it
+		s.Unanswered = false // it would delay the runs behind it
 		runs, req.Runs = append(runs, s), append(req.Runs, r)
 	}
 	b, ok := insist(stop, u, func(ctx context.Context) (api.BatchAccepted, error) {
@@ -262,8 +260,8 @@ func (u *users) batch(ctx, stop context.Context) {
 	all.Wait()
 }
 
-// byNATS submits as services do, with a message. A message that NATS has acknowledged is accepted,
-// and becomes a run.
+// byNATS submits with a message, like other services. A message that NATS has acknowledged is accepted, and
+// becomes a run.
 func (u *users) byNATS(ctx, stop context.Context) {
 	s, req := u.draw()
 	req.Metadata = map[string]string{"key": s.Key}
@@ -280,7 +278,7 @@ func (u *users) byNATS(ctx, stop context.Context) {
 	u.follow(ctx, s, 30*time.Second)
 }
 
-// accepted notes a run that the gateway, or NATS, has promised to keep.
+// accepted records a run that the gateway or NATS has acknowledged.
 func (u *users) accepted(s *Submitted) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -288,7 +286,7 @@ func (u *users) accepted(s *Submitted) {
 	u.runs = append(u.runs, s)
 }
 
-// draw decides what to submit.
+// draw chooses what to submit.
 func (u *users) draw() (*Submitted, api.SubmitRequest) {
 	all, total := kinds(), 0
 	for _, k := range all {
@@ -334,7 +332,7 @@ func insist[T any](ctx context.Context, u *users, do func(context.Context) (T, e
 	}
 }
 
-// stay follows a run, answers its waits, and perhaps aborts it.
+// stay follows a run, answers its waits, and may abort it.
 func (u *users) stay(ctx context.Context, s *Submitted) {
 	if s.Unanswered {
 		return
@@ -391,7 +389,7 @@ func (u *users) stay(ctx context.Context, s *Submitted) {
 	}
 }
 
-// abort cancels a run at some moment of its life.
+// abort cancels a run at a random moment.
 func (u *users) abort(ctx context.Context, s *Submitted) {
 	if !rig.Pause(ctx, time.Duration(u.dice(2500))*time.Millisecond) {
 		return
@@ -411,7 +409,7 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 // modes of the messages that users send, drawn with equal chances.
 var modes = []state.Mode{state.Enqueue, state.Enqueue, state.Interrupt, state.Rollback, state.Reject}
 
-// say sends a message to a run at some moment. It continues a run that has ended.
+// say sends a message to a run at a random moment. It continues a run that has ended.
 func (u *users) say(ctx context.Context, s *Submitted) {
 	if !rig.Pause(ctx, time.Duration(u.dice(1500))*time.Millisecond) {
 		return
@@ -467,7 +465,7 @@ func (u *users) answer(ctx context.Context, s *Submitted) (over bool) {
 	return false
 }
 
-// ended notes when a run ended.
+// ended records the time at which a run ended.
 func (u *users) ended(s *Submitted, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -476,8 +474,7 @@ func (u *users) ended(s *Submitted, at time.Time) {
 	}
 }
 
-// answerAll answers until every run rests, those too that a failover woke up after
-// their user had gone.
+// answerAll answers until every run rests, including runs that a failover woke up after their user had left.
 func (u *users) answerAll(ctx context.Context) {
 	var all errgroup.Group
 	all.SetLimit(16)
@@ -494,8 +491,7 @@ func (u *users) answerAll(ctx context.Context) {
 	_ = all.Wait() // none fails
 }
 
-// struck notes which runs a fault interrupts: those with a turn in flight at what
-// it hits.
+// struck records which runs a fault interrupts: those with a turn in flight on the affected part.
 func (u *users) struck(f Fault) {
 	everybody := strings.HasPrefix(f.Kind, "NATS") || strings.HasPrefix(f.Kind, "Redis")
 	u.mu.Lock()

@@ -27,8 +27,7 @@ type watch struct {
 	interrupted *Fault
 }
 
-// read follows the event stream, and comes back with Last-Event-ID until the run
-// has finished or ctx ends.
+// read follows the event stream, and reconnects with Last-Event-ID until the run has finished or ctx ends.
 func (w *watch) read(ctx context.Context) {
 	last := int64(0)
 	for ctx.Err() == nil {
@@ -45,7 +44,7 @@ func (w *watch) read(ctx context.Context) {
 	}
 }
 
-// connect reads one connection's worth, from any of the gateways.
+// connect reads from one connection to any of the gateways.
 func (w *watch) connect(ctx context.Context, last *int64) (done bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.u.door().url+"/v1/runs/"+w.s.ID+"/events", nil)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// calledShare is that of the submissions over HTTP with a webhook, in percent.
+// calledShare is the share of HTTP submissions with a webhook, in percent.
 const calledShare = 12
 
 // The secret of the webhooks, and its value.
@@ -26,20 +26,20 @@ const (
 	eventsKey    = "a secret of the campaign"
 )
 
-// delivered is the time in which the events of runs that rest must arrive: two attempts of workers that died,
-// and the pauses after failures.
+// delivered is the time in which the events of resting runs must arrive: two attempts of workers that died, and
+// the pauses after failures.
 const delivered = 2 * time.Minute
 
-// Delivery is one request that the receiver of webhooks got.
+// Delivery is one request that the webhook receiver got.
 type Delivery struct {
 	At       time.Time
 	ID       string // of the event
 	Sequence int64
-	Taken    bool // it was answered with 2xx
-	Forged   bool // its signature is not that of the secret
+	Taken    bool // answered with 2xx
+	Forged   bool // not signed with the secret
 }
 
-// receiver takes the events of runs. It fails the first attempt of every third event.
+// receiver receives the events of runs. It fails the first attempt of every third event.
 type receiver struct {
 	url  string
 	hook *standardwebhooks.Webhook
@@ -86,7 +86,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.all[event.Data.Run] = append(r.all[event.Data.Run], d)
 }
 
-// deliveries returns what came so far.
+// deliveries returns the deliveries so far.
 func (r *receiver) deliveries() map[string][]Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,12 +97,12 @@ func (r *receiver) deliveries() map[string][]Delivery {
 	return all
 }
 
-// call makes a run call the receiver at each of its ends.
+// call adds the receiver's webhook to a submission.
 func (s *deployment) call(req *api.SubmitRequest) {
 	req.Webhook = &state.Webhook{URL: s.receiver.url, Secret: state.SecretReferences{"secret://" + eventsSecret}}
 }
 
-// awaitEvents waits until the events of the runs have arrived, or their time is over.
+// awaitEvents waits until the events of the runs have arrived, or their time has passed.
 func awaitEvents(ctx context.Context, s *deployment, runs []Witness) map[string][]Delivery {
 	_ = rig.Until(ctx, delivered, "the webhooks have arrived", func(context.Context) error {
 		c := checker{Evidence: Evidence{Deliveries: s.receiver.deliveries()}}

@@ -38,7 +38,7 @@ type WorkerConfig struct {
 // Work is a worker process: the real worker, with tools that write to the ledger
 // and with a bus that doubles, loses and reorders messages.
 func Work(ctx context.Context, cfg WorkerConfig) error {
-	// A restarted worker is another one: it holds no leases of the previous one.
+	// A restarted worker has a new id: it holds no leases of the previous one.
 	cfg.ID = fmt.Sprintf("%s-%d", cfg.ID, os.Getpid())
 	ledger, err := OpenLedger(cfg.Ledger)
 	if err != nil {
@@ -141,8 +141,8 @@ func tools(worker string, ledger *Ledger) map[string]tool.Tool {
 	}
 }
 
-// sure acts once under each key, and never under a key that its probe has refused. It answers late,
-// so that workers die between the effect and the answer.
+// sure acts once under each key, and never under a key that its probe has refused. It answers late, so that
+// workers die between the effect and the answer.
 func sure(worker string, ledger *Ledger) tool.Tool {
 	return tool.Func(func(ctx context.Context, c tool.Call) (tool.Result, error) {
 		e, err := effectOf(worker, c)
@@ -160,7 +160,7 @@ func sure(worker string, ledger *Ledger) tool.Tool {
 	})
 }
 
-// sureProbe knows what sure did under a key, and refuses the key of a call that was not made.
+// sureProbe reports what sure did under a key, and refuses the key of a call that was not made.
 func sureProbe(worker string, ledger *Ledger) tool.Tool {
 	return tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
 		was, err := ledger.Once(Effect{At: time.Now(), Worker: worker, Run: string(c.Run), Call: c.ID, Key: c.IdempotencyKey})

@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// deploy starts NATS, a gateway and a worker as processes, with more variables.
+// deploy starts NATS, a gateway and a worker as processes, with extra variables.
 func deploy(t *testing.T, env ...string) *rig.Deployment {
 	t.Helper()
 	bin, err := services()
@@ -63,8 +63,8 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// feed publishes what test_client reads: a message for triggers, and a submission for an agent that does not
-// exist, which becomes a dead letter.
+// feed publishes what test_client reads: a message for triggers, and a submission for an unknown agent, which
+// becomes a dead letter.
 func feed(t *testing.T, s *rig.Deployment) {
 	t.Helper()
 	publish(t, s, "ANSWERS", "answers.color", `{"text": "The red one."}`)
@@ -80,7 +80,7 @@ func feed(t *testing.T, s *rig.Deployment) {
 	})
 }
 
-// publish publishes a message to a JetStream stream. It makes the stream, unless its name is empty.
+// publish publishes a message to a JetStream stream, which it creates unless its name is empty.
 func publish(t *testing.T, s *rig.Deployment, stream, subject, message string) {
 	t.Helper()
 	js, err := jetstream.New(s.Conn)
@@ -95,7 +95,7 @@ func publish(t *testing.T, s *rig.Deployment, stream, subject, message string) {
 	}
 }
 
-// The examples of the docs work: a tool, a program that runs an agent with it, one that uses memory and
+// The examples in the docs work: a tool, a program that runs an agent with it, one that uses memory and
 // schedules, one with files, and one with a hook and a trigger.
 func TestExamples(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// Tests of a client that need no server.
+// The unit tests of each client pass; they need no server.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	each(t, clients(), func(t *testing.T, l language) { start(t, l, "test_unit").succeeds(t) })
@@ -141,9 +141,8 @@ const (
 		"tools": [{"name": "pay", "kind": "client", "approval": "always", "schema": {"type": "object"}}]}`
 )
 
-// The gateway is killed while a client follows a run, after it has made changes that it does not answer,
-// and while the client waits for the run of a schedule. The client sees each event once, and each change
-// is made once.
+// The gateway is killed while a client follows a run, after changes whose responses are lost, and while the
+// client waits for a schedule's run. The client receives each event once, and each change is made once.
 func TestGatewayIsKilled(t *testing.T) {
 	t.Parallel()
 	each(t, clients(), func(t *testing.T, l language) {
@@ -181,7 +180,7 @@ func TestGatewayIsKilled(t *testing.T) {
 	})
 }
 
-// prepare makes what crash_client uses.
+// prepare creates what crash_client uses.
 func prepare(t *testing.T, c *api.Client) {
 	t.Helper()
 	for name, definition := range map[string]string{"hello": hello, "approval": approval} {
@@ -200,7 +199,7 @@ func prepare(t *testing.T, c *api.Client) {
 	}
 }
 
-// changed returns nil once the changes of crash_client have their effect.
+// changed returns nil once the changes of crash_client have taken effect.
 func changed(ctx context.Context, c *api.Client) error {
 	for key, value := range map[string]string{"metadata.once": "yes", "metadata.schedule": "asks", "status": "cancelled"} {
 		page, err := c.List(ctx, url.Values{key: {value}})
@@ -218,13 +217,13 @@ func changed(ctx context.Context, c *api.Client) error {
 	_, schedule := c.Schedule(ctx, "old")
 	for _, err := range []error{file, schedule} {
 		if problem, ok := errors.AsType[*api.Problem](err); !ok || problem.Status != http.StatusNotFound {
-			return cmp.Or(err, errors.New("what is to be deleted can be read"))
+			return cmp.Or(err, errors.New("a document to be deleted is still readable"))
 		}
 	}
 	return nil
 }
 
-// finish has a run of the agent approval end, once the gateway answers.
+// finish ends a run of the agent approval, once the gateway answers.
 func finish(t *testing.T, c *api.Client, id string) {
 	t.Helper()
 	for _, signal := range []api.SignalRequest{

@@ -22,7 +22,7 @@ import (
 
 const root = "../../../"
 
-// language is how the programs of one language are run.
+// language describes how to run the programs of one language.
 type language struct {
 	name  string
 	ready func() error // installs the client, once
@@ -38,7 +38,7 @@ var languages = []language{
 	{name: "TypeScript", ready: func() error { _, err := typeScript(); return err }, command: typeScriptCommand, env: func() []string { return nil }},
 }
 
-// clients are the languages that also have a client of the HTTP API to be tested.
+// clients returns the languages that also have a client of the HTTP API.
 func clients() []language { return languages[1:] }
 
 var scratch = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "turnpike-clients-") })
@@ -101,8 +101,8 @@ func pythonEnv() []string {
 	return []string{"PYTHONPATH=" + dir, "PYTHONDONTWRITEBYTECODE=1"}
 }
 
-// typeScript packs the package, installs it as a user does, compiles the test programs against it, and
-// returns their directory.
+// typeScript packs the package, installs it as a user does, compiles the test programs against it, and returns
+// their directory.
 var typeScript = sync.OnceValues(func() (string, error) {
 	const old = "const [a, b] = process.versions.node.split('.'); process.exit(a > 18 || a == 18 && b >= 19 ? 0 : 1)"
 	if out, err := exec.Command("node", "-e", old).CombinedOutput(); err != nil {
@@ -153,7 +153,7 @@ func typeScriptCommand(program string) []string {
 	return []string{"node", filepath.Join(dir, program+".js")}
 }
 
-// each runs f for some languages. One that this machine lacks is a failure.
+// each runs f for some languages. A language that is missing on this machine is a failure.
 func each(t *testing.T, all []language, f func(t *testing.T, l language)) {
 	t.Helper()
 	for _, l := range all {
@@ -172,11 +172,11 @@ type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	ended chan struct{} // closed when it has ended
-	err   error         // how it ended
+	err   error         // its exit error
 
 	mu  sync.Mutex
 	out bytes.Buffer
-	see chan struct{} // has an element after new output
+	see chan struct{} // receives an element after new output
 }
 
 // Write implements io.Writer for the output of the program.
@@ -196,7 +196,7 @@ func (p *process) output() string {
 	return p.out.String()
 }
 
-// start starts a program of a language, with more variables. It is killed at the test's end.
+// start starts a program of a language, with extra variables. It is killed when the test ends.
 func start(t *testing.T, l language, program string, env ...string) *process {
 	t.Helper()
 	return run(t, l, l.command(program), env...)
@@ -253,7 +253,7 @@ func (p *process) until(t *testing.T, text string) {
 		case <-p.see:
 		case <-p.ended:
 			if !strings.Contains(p.output(), text) {
-				t.Fatalf("the program ended (%v) before it printed %q", p.err, text)
+				t.Fatalf("the program ended (%v) before printing %q", p.err, text)
 			}
 		case <-patience.C:
 			t.Fatalf("the program has not printed %q", text)
@@ -261,7 +261,7 @@ func (p *process) until(t *testing.T, text string) {
 	}
 }
 
-// succeeds waits for the end of the program.
+// succeeds waits for the program to exit successfully.
 func (p *process) succeeds(t *testing.T) {
 	t.Helper()
 	select {

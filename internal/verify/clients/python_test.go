@@ -13,10 +13,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// inPython are tests of what only programs in Python do.
+// inPython is for tests that apply to Python programs only.
 func inPython() []language { return languages[1:2] }
 
-// A function that calls sys.exit, or raises KeyboardInterrupt, fails its call. The program serves the
+// A function that calls sys.exit, or raises KeyboardInterrupt, fails its call only. The program serves the
 // other calls.
 func TestFunctionExits(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestFunctionExits(t *testing.T) {
 			if want := `Tool "` + name + `" failed: ` + exception + ": no licence"; r.Error != want {
 				t.Errorf("error = %q, want %q", r.Error, want)
 			}
-			p.until(t, "tool "+name+" failed") // the reply can be here before the log
+			p.until(t, "tool "+name+" failed") // the reply can arrive before the log line
 		}
 		p.say(t, "release")
 		if r, _ := held.reply(t); string(r.Content) != `"k1"` {
@@ -47,8 +47,8 @@ func TestFunctionExits(t *testing.T) {
 	})
 }
 
-// A function that ignores its cancellation and its deadline neither keeps the slot of its call nor the
-// process after SIGTERM.
+// A function that ignores cancellation and its deadline neither keeps the slot of its call nor keeps the
+// process alive after SIGTERM.
 func TestStuckFunction(t *testing.T) {
 	t.Parallel()
 	each(t, inPython(), func(t *testing.T, l language) {

@@ -28,7 +28,7 @@ import (
 
 const prefix = "tp"
 
-// try is how long a request that is repeated waits: one that a broken connection lost gets no reply.
+// try is the timeout of a request that is repeated: one lost by a broken connection gets no reply.
 const try = time.Second
 
 // casesFile is clients/cases/tools.json.
@@ -74,7 +74,7 @@ func cases(t *testing.T) (c casesFile) {
 type broker struct {
 	server *natsserver.Server
 	nc     *nats.Conn
-	served int // instances that were started
+	served int // number of started instances
 }
 
 func newBroker(t *testing.T, set func(*natsserver.Options), options ...nats.Option) *broker {
@@ -93,12 +93,12 @@ func newBroker(t *testing.T, set func(*natsserver.Options), options ...nats.Opti
 
 func plain(*natsserver.Options) {}
 
-// serve starts an instance of the tools of the cases, and returns when it is found.
+// serve starts an instance of the tools of the cases, and returns when it can be discovered.
 func (b *broker) serve(t *testing.T, l language, env ...string) *process {
 	t.Helper()
 	b.served++
 	p := start(t, l, "case_tools", append([]string{"TURNPIKE_NATS_URL=" + b.server.ClientURL(), "TURNPIKE_PREFIX=" + prefix}, env...)...)
-	for len(b.instances(t)) < b.served { // a query may miss some on a busy machine
+	for len(b.instances(t)) < b.served { // on a busy machine, a query may miss some
 		select {
 		case <-p.ended:
 			t.Fatalf("the program ended: %v", p.err)
@@ -130,7 +130,7 @@ type call struct {
 	nc    *nats.Conn
 }
 
-// send sends a request that asks for heartbeats, and returns once an instance has it.
+// send sends a request with heartbeats, and returns once an instance has it.
 func (b *broker) send(t *testing.T, name string, c toolkit.Call) *call {
 	t.Helper()
 	if c.Arguments == nil {
@@ -150,7 +150,7 @@ func (b *broker) send(t *testing.T, name string, c toolkit.Call) *call {
 	}
 	made := &call{inbox, sub, b.nc}
 	if m := made.next(t); m.Header.Get(toolkit.HeartbeatHeader) != "100" || len(m.Data) > 0 {
-		t.Fatalf("the first message is no heartbeat: %v %s", m.Header, m.Data)
+		t.Fatalf("the first message is not a heartbeat: %v %s", m.Header, m.Data)
 	}
 	return made
 }
@@ -164,7 +164,7 @@ func (c *call) next(t *testing.T) *nats.Msg {
 	return m
 }
 
-// reply returns the reply, and the progress that was reported before it.
+// reply returns the reply, and the progress reported before it.
 func (c *call) reply(t *testing.T) (toolkit.Reply, []string) {
 	t.Helper()
 	var reports []string
@@ -188,7 +188,7 @@ func (c *call) reply(t *testing.T) (toolkit.Reply, []string) {
 	}
 }
 
-// A call with the same arguments has the same outcome in every language.
+// A call with the same arguments has the same result in every language.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -248,8 +248,8 @@ func TestDiscovery(t *testing.T) {
 		}
 		c := cases(t)
 		found := map[string]natstool.Service{}
-		// A service counts a request after it has answered, and on a busy machine an answer may come later than
-		// Discover waits.
+		// A service counts a request after it has answered, and on a busy machine an answer may arrive later
+		// than Discover waits.
 		testbed.Eventually(t, "all tools, and two requests", func() error {
 			services, err := natstool.Discover(t.Context(), b.nc, prefix, "")
 			for _, s := range services {
@@ -288,7 +288,7 @@ func TestDiscovery(t *testing.T) {
 	})
 }
 
-// Progress reaches the caller in order and before the result. A slow call does not hold up others.
+// Progress reaches the caller in order and before the result. A slow call does not delay others.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -303,19 +303,19 @@ func TestProgress(t *testing.T) {
 		if diff := cmp.Diff(c.Reports, reports); diff != "" {
 			t.Errorf("progress:\n%s", diff)
 		}
-		// A caller that cannot tell progress from a reply gets the reply alone.
+		// A caller that cannot tell progress from a reply gets the reply only.
 		m, err := b.nc.RequestWithContext(t.Context(), toolkit.Subject(prefix, c.Tool), fmt.Appendf(nil, `{"arguments":%s}`, c.Arguments))
 		if err != nil || !strings.Contains(string(m.Data), c.Content) {
 			t.Errorf("without heartbeats: %v, %v", m, err)
 		}
 		p.say(t, "release")
 		if r, _ := held.reply(t); string(r.Content) != `"k1"` {
-			t.Errorf("the call that was held: %s", r.Content)
+			t.Errorf("the blocked call: %s", r.Content)
 		}
 	})
 }
 
-// A call ends when its caller cancels it and at its deadline, and is not replied to.
+// A call ends when its caller cancels it or its deadline passes, without a reply.
 func TestCancellation(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -349,14 +349,15 @@ func TestCancellation(t *testing.T) {
 		for i, c := range calls {
 			for n, _, _ := c.sub.Pending(); n > 0; n, _, _ = c.sub.Pending() {
 				if m := c.next(t); m.Header.Get(toolkit.HeartbeatHeader) == "" {
-					t.Errorf("call %d is replied to: %v %s", i, m.Header, m.Data)
+					t.Errorf("call %d got a reply: %v %s", i, m.Header, m.Data)
 				}
 			}
 		}
 	})
 }
 
-// After SIGTERM an instance is no longer found or called, answers the call that it has, and ends well.
+// After SIGTERM an instance can no longer be found or called, answers its call in flight, and exits
+// successfully.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -387,7 +388,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// An instance comes back when the server does, and delivers the result of a call that it had.
+// An instance reconnects when the server is back, and delivers the result of a call in flight.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -464,8 +465,8 @@ func TestDrainWithoutServer(t *testing.T) {
 	})
 }
 
-// The call of an instance that is killed is made again under its key if the tool is idempotent, and
-// otherwise the model learns that its outcome is unknown (I4).
+// The call of a killed instance is repeated under its key if the tool is idempotent. Otherwise the model reads
+// that its outcome is unknown (I4).
 func TestInstanceDies(t *testing.T) {
 	t.Parallel()
 	each(t, languages, func(t *testing.T, l language) {
@@ -509,7 +510,7 @@ func TestInstanceDies(t *testing.T) {
 	})
 }
 
-// Tools log in as the variables of the environment say, and serve a tenant.
+// Tools log in with the credentials in the environment, and serve a tenant.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	pair, err := nkeys.CreateUser()
@@ -564,11 +565,11 @@ func TestLogin(t *testing.T) {
 				if services, err := natstool.Discover(t.Context(), b.nc, prefix, ""); err != nil || len(services) > 0 {
 					t.Errorf("the default tenant finds %d tools, %v", len(services), err)
 				}
-				// Without the login the program ends with one line.
+				// Without credentials the program exits with one line.
 				p = start(t, l, "case_tools", url, "TURNPIKE_PREFIX="+prefix)
 				<-p.ended
 				if text := strings.TrimSpace(p.output()); p.err == nil || strings.Contains(text, "\n") {
-					t.Errorf("without a login it ended with %v and printed:\n%s", p.err, text)
+					t.Errorf("without credentials it ended with %v and printed:\n%s", p.err, text)
 				}
 			})
 		})

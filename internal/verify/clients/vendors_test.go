@@ -23,7 +23,7 @@ const (
 	whsec  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// vendor runs vendors.mjs with a request, and decodes what it prints into out.
+// vendor runs vendors.mjs with a request, and decodes its output into out.
 func vendor(t *testing.T, mode string, request, out any) error {
 	t.Helper()
 	if _, err := os.Stat("vendors/node_modules/stripe"); err != nil {
@@ -42,8 +42,8 @@ func vendor(t *testing.T, mode string, request, out any) error {
 	return json.Unmarshal(text, out)
 }
 
-// A hook accepts what the libraries of GitHub, Stripe, Slack and Standard Webhooks sign, and nothing else
-// with these signatures. A repeated delivery starts no second run.
+// A hook accepts what the libraries of GitHub, Stripe, Slack and Standard Webhooks sign, and rejects other
+// bodies with these signatures. A repeated delivery starts no second run.
 func TestVendorsSign(t *testing.T) {
 	t.Parallel()
 	s := deploy(t)
@@ -88,11 +88,11 @@ func TestVendorsSign(t *testing.T) {
 			return resp.StatusCode
 		}
 		if status := deliver(strings.Replace(body, "It broke", "It is fine", 1)); status != http.StatusUnauthorized {
-			t.Errorf("%s: a delivery with another body was answered %d", sender, status)
+			t.Errorf("%s: a delivery with a different body returned %d", sender, status)
 		}
 		for range 2 {
 			if status := deliver(body); status/100 != 2 {
-				t.Errorf("%s: what its library has signed was answered %d", sender, status)
+				t.Errorf("%s: a delivery signed by its library returned %d", sender, status)
 			}
 		}
 		if runs, err := c.List(t.Context(), url.Values{"metadata.hook": {sender}}); err != nil || len(runs.Items) != 1 {
@@ -104,7 +104,7 @@ func TestVendorsSign(t *testing.T) {
 	}
 }
 
-// The libraries of Standard Webhooks and CloudEvents accept what a worker delivers.
+// The libraries of Standard Webhooks and CloudEvents accept a worker's deliveries.
 func TestVendorsVerify(t *testing.T) {
 	t.Parallel()
 	type delivery struct {

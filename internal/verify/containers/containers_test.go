@@ -16,14 +16,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lease is the one that workers have by default. What faults may add up to in one run is less:
-// the election of a leader, a sweep, and two lost calls of 5 s.
+// lease is the workers' default lease. The faults of one run add up to less: the election of a leader, a sweep,
+// and two lost calls of 5 s.
 const lease = 25 * time.Second
 
-// I1, I2, I4, I9: containers that lose the network or are restarted one after the
-// other lose no run, do nothing twice, and delay no run by more than the lease.
+// Containers that lose the network or are restarted in turn lose no run, do nothing twice, and delay no run by
+// more than the lease (I1, I2, I4, I9).
 func TestContainers(t *testing.T) {
-	// The test removes what it starts, and the reaper is an image of its own.
+	// The test removes what it starts; the reaper would be an extra image.
 	t.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -45,7 +45,7 @@ func TestContainers(t *testing.T) {
 		defer close(rest)
 		u.run(ctx, stop, 12)
 	}()
-	// The users end before what they use.
+	// The users end before the services they use.
 	defer func() {
 		finish()
 		cancel()
@@ -93,11 +93,11 @@ func TestContainers(t *testing.T) {
 	<-rest
 	check(ctx, t, u, l)
 	if t.Failed() {
-		t.Logf("what the containers said is in %s", logs)
+		t.Logf("the logs of the containers are in %s", logs)
 	}
 }
 
-// leader is the NATS server that leads the stream of turns.
+// leader returns the NATS server that leads the stream of turns.
 func (s *deployment) leader(ctx context.Context, nc *nats.Conn) *service {
 	s.t.Helper()
 	js, err := jetstream.New(nc)
@@ -116,7 +116,7 @@ func (s *deployment) leader(ctx context.Context, nc *nats.Conn) *service {
 	return s.nats[i]
 }
 
-// check compares what the users saw and the tools did with what the gateways say.
+// check compares the observations of users and tools with the gateways' data.
 func check(ctx context.Context, t *testing.T, u *users, l *ledger) {
 	t.Helper()
 	for _, err := range u.wrong {
@@ -135,15 +135,15 @@ func check(ctx context.Context, t *testing.T, u *users, l *ledger) {
 	f.report(t, len(u.runs))
 }
 
-// figures are what the test measures.
+// figures are the measurements of the test.
 type figures struct {
 	order   []string
 	phases  map[string]*delays
-	unknown int // calls of which the model was told that their outcome is unknown
-	again   int // effects of calls that may be repeated and were
+	unknown int // calls of unknown outcome, according to the model's input
+	again   int // repeated effects of calls that may be repeated
 }
 
-// delays of the runs that were submitted in a phase, beyond their work.
+// delays are the delays of runs submitted in a phase, beyond their work.
 type delays struct{ runs, readers []time.Duration }
 
 func (f *figures) checkRun(ctx context.Context, t *testing.T, c *api.Client, r *followed, l *ledger) {
@@ -168,7 +168,7 @@ func (f *figures) checkRun(ctx context.Context, t *testing.T, c *api.Client, r *
 			case call.Name == "pay" && n > 1:
 				t.Errorf("run %s paid %d times for call %s", r.id, n, call.ID)
 			case n == 0 && !call.IsError:
-				t.Errorf("run %s: call %s of %s has a result, and the tool was not called", r.id, call.ID, call.Name)
+				t.Errorf("run %s: call %s of %s has a result although the tool was not called", r.id, call.ID, call.Name)
 			}
 			f.again += max(0, n-1)
 			if call.IsError {
@@ -178,7 +178,7 @@ func (f *figures) checkRun(ctx context.Context, t *testing.T, c *api.Client, r *
 	}
 	for i, e := range r.seen {
 		if e.Seq != int64(i+1) {
-			t.Errorf("run %s: event %d came as number %d", r.id, e.Seq, i+1)
+			t.Errorf("run %s: event %d arrived as number %d", r.id, e.Seq, i+1)
 			break
 		}
 	}
@@ -200,7 +200,7 @@ func (f *figures) checkRun(ctx context.Context, t *testing.T, c *api.Client, r *
 // report logs the delays of each phase.
 func (f *figures) report(t *testing.T, runs int) {
 	t.Helper()
-	t.Logf("%d runs; %d calls of unknown outcome; %d calls made again that may be", runs, f.unknown, f.again)
+	t.Logf("%d runs; %d calls of unknown outcome; %d repeated calls that may be repeated", runs, f.unknown, f.again)
 	for _, p := range f.order {
 		d := f.phases[p]
 		slices.Sort(d.runs)
@@ -210,7 +210,7 @@ func (f *figures) report(t *testing.T, runs int) {
 	}
 }
 
-// count counts the runs that the deployment knows.
+// count returns the number of runs in the deployment.
 func count(ctx context.Context, t *testing.T, c *api.Client) int {
 	t.Helper()
 	n := 0

@@ -30,13 +30,13 @@ import (
 // stopGracePeriod is compose.yaml's stop_grace_period.
 const stopGracePeriod = 30 * time.Second
 
-// ready is how long a container may take until it serves.
+// ready is the time in which a container must start to serve.
 const ready = time.Minute
 
-// logs is where a test that fails leaves what the containers said.
+// logs is the directory for the containers' logs of a failed test.
 const logs = "../../../dist/containers"
 
-// deployment is made of containers on a network of its own.
+// deployment is made of containers on their own network.
 type deployment struct {
 	t       *testing.T
 	engine  *testcontainers.DockerClient
@@ -51,12 +51,11 @@ type service struct {
 	*testcontainers.DockerContainer
 	name string
 
-	// ports of this machine's loopback, by those of the container. They stay when
-	// the container is restarted.
+	// ports maps ports of the container to those on this machine's loopback. They stay the same over a restart.
 	ports map[int]int
 
-	// health is the URL that answers with 200 once the container serves. Redis has
-	// none: the gateways are not ready without it.
+	// health is the URL that returns 200 once the container serves. Redis has none: the gateways are not ready
+	// without it.
 	health string
 }
 
@@ -109,12 +108,12 @@ func deploy(ctx context.Context, t *testing.T) *deployment {
 	return s
 }
 
-// file puts a file of deployments where compose.yaml puts it.
+// file places a file of deployments where compose.yaml does.
 func file(name string) testcontainers.ContainerFile {
 	return testcontainers.ContainerFile{HostFilePath: "../../../deployments/" + name, ContainerFilePath: "/etc/turnpike/" + name, FileMode: 0o644}
 }
 
-// start starts a container, the last of whose ports answers for its health.
+// start starts a container. Its last port answers health requests.
 func (s *deployment) start(ctx context.Context, name, image string, ports []int, health string, opts ...testcontainers.ContainerCustomizer) *service {
 	s.t.Helper()
 	v := &service{name: name, ports: map[int]int{}}
@@ -145,8 +144,8 @@ func (s *deployment) start(ctx context.Context, name, image string, ports []int,
 	return v
 }
 
-// end removes a container, and keeps what it said if the test has failed: in a file, so
-// that the failure is what stands last in the test's output.
+// end removes a container. If the test has failed, it stores the container's log in a file, so that the failure
+// comes last in the test's output.
 func (s *deployment) end(v *service) {
 	if s.t.Failed() {
 		if err := v.keepLog(); err != nil {
@@ -158,7 +157,7 @@ func (s *deployment) end(v *service) {
 	}
 }
 
-// keepLog writes what a container has said to a file of logs.
+// keepLog writes a container's log to a file in logs.
 func (v *service) keepLog() error {
 	said, err := v.Logs(context.Background())
 	if err != nil {
@@ -176,7 +175,7 @@ func (v *service) keepLog() error {
 	return errors.Join(err, f.Close())
 }
 
-// services are all containers, in the order in which they are restarted.
+// services returns all containers, in the order in which they are restarted.
 func (s *deployment) services() []*service {
 	return slices.Concat(s.nats, []*service{s.redis}, s.gateways, s.workers)
 }
@@ -216,8 +215,8 @@ func healthy(ctx context.Context, url string) error {
 	return nil
 }
 
-// cut takes a container off the network, and join puts it back: under its name, but
-// perhaps at another address.
+// cut takes a container off the network, and join reconnects it: under its name, but perhaps at another
+// address.
 func (s *deployment) cut(ctx context.Context, v *service) {
 	s.t.Helper()
 	if _, err := s.engine.NetworkDisconnect(ctx, s.network.ID, docker.NetworkDisconnectOptions{Container: v.GetContainerID()}); err != nil {
@@ -246,7 +245,7 @@ func (s *deployment) restart(ctx context.Context, v *service) {
 	}
 }
 
-// pause waits, and reports whether ctx still lives.
+// pause waits, and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -21,8 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// definition is the agent of the users: three turns, with a payment that must not be
-// made twice in the first and the second.
+// definition is the agent of the users: three turns, with a non-repeatable payment in the first and the second.
 const definition = `
 model:
   provider: scripted
@@ -35,13 +34,13 @@ tools:
   - {name: look, kind: nats, idempotent: true, timeout: 5s}
 `
 
-// work is what a run takes where nothing delays it, waits for its model only.
+// work is the duration of an undisturbed run: only waits for its model.
 const work = 900 * time.Millisecond
 
 // users submit runs and follow each to its end.
 type users struct {
 	clients  []*api.Client
-	finished chan struct{} // has one for each run that was followed to its end
+	finished chan struct{} // receives one element for each run that was followed to its end
 
 	mu    sync.Mutex
 	phase string
@@ -54,13 +53,13 @@ type followed struct {
 	id    string
 	phase string // in which it was submitted
 
-	// ended is closed when the reader has seen the end, and guards what follows.
+	// ended is closed when the reader has received the end, and guards the fields below.
 	ended chan struct{}
 	at    time.Time
-	seen  []api.Event // the committed events, as they came
+	seen  []api.Event // the committed events, in order of arrival
 }
 
-// steps are the events that the reader saw, with the time that each came after the first.
+// steps lists the events that the reader received, with the time since the first.
 func (f *followed) steps() string {
 	var b strings.Builder
 	for _, e := range f.seen {
@@ -84,7 +83,7 @@ func (u *users) await(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// awaitAll returns when every run that was accepted so far has finished.
+// awaitAll returns when every run accepted so far has finished.
 func (u *users) awaitAll(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.mu.Lock()
@@ -105,8 +104,7 @@ func (u *users) enter(phase string) {
 	u.phase = phase
 }
 
-// run lets n users work until stop ends, and returns when the last run has ended or
-// ctx has.
+// run lets n users work until stop ends, and returns when the last run or ctx has ended.
 func (u *users) run(ctx, stop context.Context, n int) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -123,8 +121,7 @@ func (u *users) run(ctx, stop context.Context, n int) {
 	all.Wait()
 }
 
-// one submits a run, at another gateway if the first does not take it, and reads its
-// events until it has ended.
+// one submits a run, at another gateway if the first refuses it, and reads its events until it has ended.
 func (u *users) one(ctx, stop context.Context, user, turn int) error {
 	key := fmt.Sprintf("%d-%d", user, turn)
 	u.mu.Lock()
@@ -162,20 +159,20 @@ func (u *users) one(ctx, stop context.Context, user, turn int) error {
 	return nil
 }
 
-// ledger notes what the tools did, by run and call.
+// ledger records the effects of the tools, by run and call.
 type ledger struct {
 	mu      sync.Mutex
 	effects map[string]int
 }
 
-// serve answers calls of the tools at the deployment's NATS, as a program of its own does.
+// serve answers calls of the tools at the deployment's NATS, like a separate program.
 func (l *ledger) serve(t *testing.T, s *deployment) *nats.Conn {
 	t.Helper()
 	var urls string
 	for _, v := range s.nats {
 		urls += ",nats://" + v.at(4222)
 	}
-	// The addresses that the servers tell of are those of their containers.
+	// The servers announce the addresses of their containers.
 	nc, err := natsbus.Connect(urls[1:], "tools", nats.IgnoreDiscoveredServers())
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// bin is the directory of what the tests run.
+// bin is the directory of the programs that the tests run.
 var bin = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "turnpike-degraded-")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// deploy starts a deployment for a test, and shows the logs of one that failed.
+// deploy starts a deployment for a test, and shows the logs if the test failed.
 func deploy(t *testing.T, cfg rig.Config) *rig.Deployment {
 	t.Helper()
 	var err error
@@ -67,7 +67,7 @@ func deploy(t *testing.T, cfg rig.Config) *rig.Deployment {
 	return s
 }
 
-// eventually waits for what must come, however long a busy machine takes.
+// eventually polls until ok returns nil, with a limit that suits a busy machine.
 func eventually(t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
 	if err := rig.Until(t.Context(), 3*time.Minute, what, ok); err != nil {
@@ -80,8 +80,7 @@ type breakage struct {
 	name  string
 	begin func(t *testing.T, s *rig.Deployment) (heal func() error, err error)
 
-	// takes says that submissions are taken all the same; ready, that the gateway
-	// can be reached through a balancer.
+	// takes means that submissions are still accepted; ready, that the gateway is ready for a load balancer.
 	takes, ready bool
 }
 
@@ -128,13 +127,12 @@ func ofRedis() []breakage {
 	}
 }
 
-// residentLimit bounds what a process of ours may need in these tests: what piles up
-// while a dependency is away must not pile up there.
+// residentLimit bounds the memory of our processes in these tests: an outage of a dependency must not cause
+// unbounded buffering.
 const residentLimit = 256 << 20
 
-// Whatever happens to a dependency: a submission is taken and completes, or it is
-// refused with Retry-After and may be repeated under its key; readiness says which;
-// nobody has to be started again (I1, I2).
+// Whatever happens to a dependency, a submission is accepted and completes, or is refused with Retry-After and
+// can be repeated under its key. Readiness says which, and no process needs a restart (I1, I2).
 func TestDegraded(t *testing.T) {
 	t.Parallel()
 	for _, deployment := range []struct {
@@ -174,7 +172,7 @@ model: {provider: scripted, responses: [
 tools: [{name: echo, kind: nats, idempotent: true, reuse: false, timeout: 2s}]
 `
 
-// users submit runs and remember what they were promised.
+// users submit runs and record the answers.
 type users struct {
 	deployment *rig.Deployment
 
@@ -183,7 +181,7 @@ type users struct {
 	runs     map[string]string // accepted, by key
 	checked  int               // accepted in earlier waves
 	refused  int
-	nonsense []string // answers that are neither
+	nonsense []string // answers that neither accept nor refuse
 }
 
 func newUsers(t *testing.T, s *rig.Deployment) *users {
@@ -201,7 +199,7 @@ func newUsers(t *testing.T, s *rig.Deployment) *users {
 	return &users{deployment: s, runs: map[string]string{}}
 }
 
-// count returns how many were accepted and refused so far.
+// count returns the numbers of accepted and refused submissions so far.
 func (u *users) count() (accepted, refused int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -258,11 +256,10 @@ func (u *users) post(ctx context.Context, key string) (id string, refused bool, 
 	}
 }
 
-// wave is how many submissions have to go each way before a test goes on.
+// wave is the number of submissions that must be accepted or refused before a test continues.
 const wave = 5
 
-// endure breaks something while users submit, heals it, and holds the deployment to what
-// was promised meanwhile.
+// endure breaks something while users submit, heals it, and checks the answers given in between.
 func (u *users) endure(t *testing.T, b breakage) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -284,7 +281,7 @@ func (u *users) endure(t *testing.T, b breakage) {
 	healed := false
 	defer func() {
 		if !healed {
-			_ = heal() // for those that follow
+			_ = heal() // for the tests that follow
 		}
 	}()
 	during, refusedDuring := u.count()
@@ -312,7 +309,7 @@ func (u *users) endure(t *testing.T, b breakage) {
 	u.awaitRest(t)
 }
 
-// more says whether so many were accepted and refused since.
+// more returns an error unless enough were accepted and refused since.
 func (u *users) more(accepted, refused, wantAccepted, wantRefused int) error {
 	a, r := u.count()
 	if a-accepted < wantAccepted || r-refused < wantRefused {
@@ -326,7 +323,7 @@ func (u *users) ready(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The look at a dependency may take longer than the attempt that asks.
+	// The check of a dependency may take longer than the attempt.
 	resp, err := http.DefaultClient.Do(req.WithContext(context.WithoutCancel(ctx)))
 	if err != nil {
 		return 0, err
@@ -334,14 +331,13 @@ func (u *users) ready(ctx context.Context) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// awaitRest waits until what was accepted has completed, and looks for what was not
-// asked for.
+// awaitRest waits until the accepted runs have completed, and checks that there are no others.
 func (u *users) awaitRest(t *testing.T) {
 	t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, said := range u.nonsense {
-		t.Errorf("a submission was answered %s", said)
+		t.Errorf("a submission returned %s", said)
 	}
 	if n := u.checked + len(u.runs); n != u.keys {
 		t.Errorf("%d submissions, %d runs", u.keys, n)

@@ -133,7 +133,7 @@ type delivery struct {
 func (d *delivery) Turn() bus.Turn { return d.Message }
 func (d *delivery) Delivered() int { return d.Times }
 
-// with does something to the message, if there still is one and its time has not run out.
+// with applies do to the message, unless it is gone or its ack wait has passed.
 func (d *delivery) with(do func(m *message)) error {
 	for _, m := range d.p.s.queue.messages {
 		if m.n == d.N && m.delivered == d.Times {
@@ -234,7 +234,7 @@ func (s *deployment) sendAbort(a bus.Abort) {
 		s.pending = append(s.pending, &call{
 			p: p, name: fmt.Sprintf("%s: hear of the abort of %s", p.name, s.short(a.Run)), can: hearings, since: s.step,
 			effect: func() (any, error) {
-				if a.Version > 0 && !a.Interrupt { // else the store may know nothing of it yet
+				if a.Version > 0 && !a.Interrupt { // otherwise the store may not have it yet
 					p.aborted[a.Run] = true
 				}
 				for _, fn := range p.aborts {

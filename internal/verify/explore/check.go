@@ -19,38 +19,38 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// outside records effects that no crash undoes, and observations on the way. deployment.mu guards it. It
-// has many fields because each kind of effect has one.
+// outside records effects that no crash undoes, and observations on the way. deployment.mu guards it. It has
+// many fields because each kind of effect has one.
 type outside struct {
 	asked       int // model calls
 	effects     []effect
 	refused     map[string]bool       // keys of calls, by a probe
 	started     map[string]int        // calls whose tool has a probe
-	taken       map[state.RunID]taken // turns that were taken up by a second worker
-	late        []effect              // which that worker must hear of
-	paused      map[string]bool       // tokens of workers that are to say that they were only paused
+	taken       map[state.RunID]taken // turns that a second worker has resumed
+	late        []effect              // effects that the second worker must learn of
+	paused      map[string]bool       // tokens of workers that must report that they were only paused
 	warned      map[turnOf]bool       // whether the last write to the journal met an abort in the store
-	returned    map[string]returned   // calls whose tools have returned, until their worker writes that down
-	putOff      map[release]int       // turns that were put off, and whose messages are not answered yet
-	guarded     map[string]bool       // calls that a hook was asked about
+	returned    map[string]returned   // calls whose tools have returned, until their worker writes the result
+	putOff      map[release]int       // deferred turns whose messages have no answer yet
+	guarded     map[string]bool       // calls about which a hook was called
 	replies     int                   // to a service
 	abortSent   bool                  // over the bus
 	abortTried  bool                  // in the store
 	letters     []bus.DeadLetter
-	accepted    []state.RunID // submissions that were answered
-	said        bool          // a remark was accepted
-	gone        bool          // a deletion was answered: the run is deleted
+	accepted    []state.RunID // acknowledged submissions
+	said        bool          // a message was accepted
+	gone        bool          // a deletion was acknowledged: the run is deleted
 	deleted     map[state.RunID]bool
-	after       map[state.RunID]int // transitions since the run was to end
+	after       map[state.RunID]int // transitions since the run had to end
 	spoken      map[state.RunID]bool
 	rolledBack  bool
 	faults      map[outcome]int
-	interrupted bool // something has happened after which a turn may be taken again
+	interrupted bool // an event has occurred after which a turn may have another attempt
 	switches    int  // departures from the default order
 	violations  []string
 }
 
-// effect is one deed of a tool.
+// effect is one effect of a tool.
 type effect struct {
 	run                   state.RunID
 	call, name, arguments string
@@ -76,7 +76,7 @@ type returned struct {
 	run state.RunID
 }
 
-// release is the end of a lease whose holder has put the turn off.
+// release is the end of a lease whose holder has deferred the turn.
 type release struct {
 	by      int // process
 	run     state.RunID
@@ -117,8 +117,8 @@ func (s *deployment) begins(ctx context.Context, p *process, run state.RunID, wh
 	}
 }
 
-// journals notes whether a write to the journal met an abort: the store knows, whatever the
-// worker was told.
+// journals records whether a write to the journal met an abort according to the store, whatever answer the
+// worker got.
 func (s *deployment) journals(p *process, l state.Lease, err error) {
 	if r, ok := s.record(l.Run); ok && err == nil {
 		s.warned[turnOf{p.index, l.Run}] = r.Abort != nil
@@ -167,7 +167,7 @@ func (s *deployment) checkReturned() {
 
 // takes records that a turn was claimed.
 func (s *deployment) takes(p *process, c state.Claim) {
-	// From the first time on: its turn is deferred then, and resumed once.
+	// From the first time on, its turn is deferred, and resumed once.
 	if t, ok := s.taken[c.Lease.Run]; c.Attempt == 2 && (!ok || t.version != c.Lease.Version) {
 		s.taken[c.Lease.Run] = taken{p, c.Lease.Version, time.Now()}
 	}
@@ -181,7 +181,7 @@ func (s *deployment) fences(l state.Lease, err error) {
 	}
 }
 
-// acts notes an effect.
+// acts records an effect.
 func (s *deployment) acts(p *process, c tool.Call) {
 	if s.deleted[c.Run] {
 		s.violate("I7: %s acts for %s, which is deleted", c.ID, s.short(c.Run))
@@ -223,7 +223,7 @@ func (s *deployment) aborts(id state.RunID) {
 	}
 }
 
-// speaks records that a user continues a run, whatever was aborted.
+// speaks records that a user continues a run, even after an abort.
 func (s *deployment) speaks(id state.RunID) {
 	s.spoken[id] = true
 	delete(s.after, id)
@@ -260,7 +260,7 @@ func (s *deployment) finishes(before record.Record, c state.Commit, err error) {
 		s.violate("I1: run.finished of %s is written while the inbox has what its turn has not used", s.short(c.State.ID))
 	}
 	if r, ok := s.record(c.State.ID); ok && err == nil && (r.Status == state.Waiting || r.Status.Terminal()) && (r.Abort != nil || len(r.Inbox) > 0) {
-		s.violate("I2: %s is %s, and nobody looks at what is in its inbox", s.short(c.State.ID), r.Status)
+		s.violate("I2: %s is %s, and its inbox is not read", s.short(c.State.ID), r.Status)
 	}
 }
 
@@ -276,7 +276,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 	if r.Status != state.Cancelled && r.Header.Transition.Reason != state.Interrupted {
 		return
 	}
-	// No run waits for its children any more.
+	// The run no longer waits for its children.
 	for _, child := range s.store.Snapshot().Runs() {
 		if c, ok := s.record(child); ok && c.Header.Parent != nil && c.Header.Parent.RunID == id && !c.Status.Terminal() {
 			s.aborts(child)
@@ -287,7 +287,7 @@ func (s *deployment) commits(id state.RunID, before int64) {
 // checkGrown compares a hint with the store: the entries that it announces must exist.
 func (s *deployment) checkGrown(run state.RunID, to int64) {
 	if r, _ := s.record(run); to > r.LogLen && !s.rolledBack && !s.deleted[run] {
-		s.violate("I9: readers of %s are told of %d entries, the store has %d", s.short(run), to, r.LogLen)
+		s.violate("I9: readers of %s are notified of %d entries, the store has %d", s.short(run), to, r.LogLen)
 	}
 }
 
@@ -364,7 +364,7 @@ func (s *deployment) check() error {
 		return err
 	}
 	if !s.rolledBack && (roots != s.sc.runs()-count(s.gone) || len(s.accepted) != s.sc.runs()) {
-		return fmt.Errorf("I1: %d runs were asked for, %d accepted, and there are %d", s.sc.runs(), len(s.accepted), roots)
+		return fmt.Errorf("I1: %d runs were submitted, %d accepted, and %d exist", s.sc.runs(), len(s.accepted), roots)
 	}
 	return nil
 }
@@ -392,7 +392,7 @@ func (s *deployment) checkDeleted() error {
 		}
 	}
 	if n := len(s.store.Snapshot().Runs()) - s.sc.runs() + 1; s.gone && n > 0 {
-		return fmt.Errorf("I1: the deletion was answered, and %d runs of the tree are left", n)
+		return fmt.Errorf("I1: the deletion was acknowledged, and %d runs of the tree are left", n)
 	}
 	return nil
 }
@@ -408,10 +408,10 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 		return err
 	}
 	if n, to := s.after[id]; to && n > 1 && r.Status != state.Cancelled && !s.rolledBack {
-		return fmt.Errorf("I7: it was to end, made %d more transitions and is %s", n, r.Status)
+		return fmt.Errorf("I7: it had to end, made %d more transitions and is %s", n, r.Status)
 	}
 	if _, to := s.after[id]; !to && !s.abortSent && r.Status != state.Completed && !s.rolledBack {
-		return fmt.Errorf("I2: it is %s (%s), which nobody asked for", r.Status, r.Header.Transition.Reason)
+		return fmt.Errorf("I2: it is %s (%s), without a request", r.Status, r.Header.Transition.Reason)
 	}
 	if took := log[len(log)-1].At.Sub(log[0].At.Time); len(s.faults) == 0 && s.switches == 0 && took > time.Second {
 		return fmt.Errorf("I2: it took %s, and nothing was in its way", took)
@@ -425,7 +425,7 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	if !s.interrupted {
 		for _, e := range log {
 			if e.Attempt > 1 {
-				return fmt.Errorf("I2: a turn was taken %d times, and nobody died or lost more than an answer of the store", e.Attempt)
+				return fmt.Errorf("I2: a turn had %d attempts, although no worker died or lost more than an answer of the store", e.Attempt)
 			}
 		}
 	}
@@ -443,20 +443,20 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 	return s.checkEffects(id, log)
 }
 
-// checkLate checks the results of calls whose worker was only paused, and came back while the
-// worker that had resumed its turn waited.
+// checkLate checks the results of calls whose worker was only paused, and came back while the worker that had
+// resumed its turn waited.
 func (s *deployment) checkLate(id state.RunID, log []state.Entry) error {
 	if _, to := s.after[id]; to || s.abortSent || len(s.faults) != 1 || s.faults[asleep] != 1 {
 		return nil
 	}
 	if len(s.paused) > 0 {
-		return errors.New("I2: a worker that was only paused has not said so: its attempt counts")
+		return errors.New("I2: a worker that was only paused did not report it: its attempt counts")
 	}
 	for _, e := range s.late {
 		if e.run == id && !slices.ContainsFunc(state.View(log), func(m state.Message) bool {
 			return slices.ContainsFunc(m.Parts, func(p state.Part) bool { return p.CallID == e.call && p.Content == result(e.name, e.arguments) })
 		}) {
-			return fmt.Errorf("I4: nobody knows what %s came to, whose worker was only paused", e.call)
+			return fmt.Errorf("I4: the outcome of %s is unknown, although its worker was only paused", e.call)
 		}
 	}
 	return nil
@@ -477,7 +477,7 @@ func (s *deployment) checkProbed(id state.RunID, log []state.Entry) error {
 			switch told := p.Content; {
 			case p.Type != state.PartToolResult:
 			case strings.Contains(told, "is unknown") && faults == 1:
-				return fmt.Errorf("I4: the model reads that it is unknown what %s came to, and the probe knows", p.CallID)
+				return fmt.Errorf("I4: the model reads that the outcome of %s is unknown, although the probe knows it", p.CallID)
 			case told == keyRefused && (acted || faults == 1):
 				return fmt.Errorf("I4: the model reads that the key of %s is refused; it was made: %t", p.CallID, acted)
 			}
@@ -499,7 +499,7 @@ func (s *deployment) checkSaid(id state.RunID, log []state.Entry) error {
 		n += count(m.Role == state.RoleUser && m.Parts[0].Text == remark)
 	}
 	if n != 1 {
-		return fmt.Errorf("I1: what was said is there %d times", n)
+		return fmt.Errorf("I1: the message appears %d times", n)
 	}
 	return nil
 }
@@ -511,7 +511,7 @@ func (s *deployment) checkSpent(id state.RunID, r record.Record) error {
 		return nil
 	}
 	if n := r.Header.Usage.ModelCalls; n < int64(s.asked) {
-		return fmt.Errorf("I10: the model was asked %d times, and %d calls are counted", s.asked, n)
+		return fmt.Errorf("I10: the model was called %d times, and %d calls are counted", s.asked, n)
 	}
 	return nil
 }

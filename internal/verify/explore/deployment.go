@@ -27,14 +27,14 @@ const (
 	lease      = 25013 * time.Millisecond
 	redelivery = 5003 * time.Millisecond
 
-	// late is the time that a turn waits for late results of its previous worker: for one look.
+	// late is the time that a turn waits for late results of its previous worker: one poll.
 	late = 211 * time.Millisecond
 
 	// warm is the time that the deployment runs before any request: workers claim no turn eagerly
 	// before they have listened for a while.
 	warm = 3 * time.Second
 
-	// again is the time after which a dead worker restarts, when no other lives.
+	// again is the time after which a dead worker restarts if no other worker lives.
 	again = 10 * time.Second
 )
 
@@ -46,7 +46,7 @@ type deployment struct {
 	over    chan struct{}
 	news    chan struct{}
 	running sync.WaitGroup
-	users   int // who are not done
+	users   int // number of users who are not done
 	names   names
 
 	mu        sync.Mutex
@@ -54,17 +54,17 @@ type deployment struct {
 	processes []*process
 	queue     queue
 	step      int
-	outcome   outcome // of the call that goes on now
+	outcome   outcome // of the call that is continuing
 	lives     int
-	restart   time.Time // when a worker comes back
+	restart   time.Time // the time at which a worker restarts
 	intake    []*asked
-	alive     map[string]time.Time          // until when the store knows that workers are
+	alive     map[string]time.Time          // the time until which the store considers each worker alive
 	known     map[state.RunID]record.Record // since the store was changed
 
 	outside
 }
 
-// names are short ones of runs.
+// names are short names of runs.
 type names struct {
 	mu    sync.Mutex
 	known map[state.RunID]string
@@ -132,14 +132,14 @@ func (s *deployment) startWorker(name string) error {
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	s.running.Go(func() { _ = w.Run(p.ctx) }) // without an answer from the bus, which always gives one
+	s.running.Go(func() { _ = w.Run(p.ctx) }) // it only fails without an answer from the bus, which always answers
 	return nil
 }
 
-// front returns a gateway that lives.
+// front returns a live gateway.
 func (s *deployment) front() (*process, *gateway.Gateway, error) {
 	p := s.newProcess("gateway")
-	p.index = 0 // what people ask for is done before what workers do
+	p.index = 0 // users' requests run before workers' steps
 	g, err := gateway.New(store{p: p}, wire{p: p}, gateway.Config{Random: p, RedeliveryDelay: redelivery})
 	if err == nil {
 		s.running.Go(func() {
@@ -158,14 +158,14 @@ func (s *deployment) die(p *process) {
 	s.replace()
 }
 
-// replace has a worker come back if none is left; s.mu is held.
+// replace schedules the restart of a worker if none is left; the caller holds s.mu.
 func (s *deployment) replace() {
 	if s.restart.IsZero() && !slices.ContainsFunc(s.processes, func(p *process) bool { return p.worker && !p.dead && !p.leaves }) {
 		s.restart = time.Now().Add(again)
 	}
 }
 
-// comeBack starts the worker that comes back: one that died under its own name.
+// comeBack restarts a dead worker under its own name.
 func (s *deployment) comeBack() error {
 	name := "w3"
 	for _, p := range s.processes {
@@ -176,7 +176,7 @@ func (s *deployment) comeBack() error {
 	return s.startWorker(name)
 }
 
-// close ends all lives, and waits for them.
+// close ends all processes, and waits for them.
 func (s *deployment) close() {
 	s.mu.Lock()
 	close(s.over)
@@ -195,7 +195,7 @@ func sum(c *memstore.Snapshot) uint64 {
 	return h.Sum64()
 }
 
-// record returns how a run stands.
+// record returns the stored state of a run.
 func (s *deployment) record(id state.RunID) (record.Record, bool) {
 	if s.known == nil {
 		s.known = map[state.RunID]record.Record{}
@@ -211,7 +211,7 @@ func (s *deployment) record(id state.RunID) (record.Record, bool) {
 	return r, err == nil
 }
 
-// changed forgets how runs stood.
+// changed invalidates the cached records.
 func (s *deployment) changed() { clear(s.known) }
 
 // owns reports whether a worker holds a lease.

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Result is what an exploration has found.
+// Result is the result of an exploration.
 type Result struct {
-	Executions, Cut int // all, and those that came to where another had been
+	Executions, Cut int // all, and those that reached a visited state
 	States, Steps   int
-	Faults          map[string]int // by what they were
+	Faults          map[string]int // by kind
 	Longest         int            // choices of one execution
 	Took            time.Duration
 
-	// Effects are what tools did in the last execution.
+	// Effects are the tools' effects in the last execution.
 	Effects []string
 
 	// Violation is the violation found, or nil; Trace is the path to it.
@@ -25,7 +25,7 @@ type Result struct {
 	Trace     []string
 }
 
-// String is the result for people.
+// String returns the result as text.
 func (r Result) String() string {
 	s := fmt.Sprintf("%d executions (%d cut short), %d states, %d steps, %d faults, up to %d choices, %s",
 		r.Executions, r.Cut, r.States, r.Steps, total(r.Faults), r.Longest, r.Took.Round(time.Millisecond))
@@ -46,15 +46,14 @@ func total(counts map[string]int) (n int) {
 type explorer struct {
 	t     *testing.T
 	sc    *Scenario
-	seen  map[uint64][]Bound // states, and with what was left when they were come to
+	seen  map[uint64][]Bound // visited states, with the bounds left at each visit
 	stack []*node
 	bound Bound
 	last  []string // trace
 	Result
 }
 
-// Explore follows every execution of a scenario within each of the bounds, until one
-// violates something.
+// Explore follows every execution of a scenario within each of the bounds, until one violates an invariant.
 func Explore(t *testing.T, sc Scenario, bounds ...Bound) Result {
 	t.Helper()
 	began := time.Now()
@@ -73,7 +72,7 @@ func Explore(t *testing.T, sc Scenario, bounds ...Bound) Result {
 	return e.Result
 }
 
-// Wander follows executions with choices at random, until one violates something.
+// Wander follows executions with random choices, until one violates an invariant.
 func Wander(t *testing.T, sc Scenario, b Bound, rng *rand.Rand, n int) Result {
 	t.Helper()
 	began := time.Now()
@@ -138,8 +137,8 @@ func (e *explorer) decide(x *execution, options []option) int {
 	return 0
 }
 
-// Replay follows one execution: the default, but for the choices named, each as soon as
-// there is one of that name.
+// Replay follows one execution: the default, except for the named choices, each as soon as a choice of that
+// name exists.
 func Replay(t *testing.T, sc Scenario, names ...string) Result {
 	t.Helper()
 	e := &explorer{t: t, sc: &sc, seen: map[uint64][]Bound{}, bound: Bound{len(names), len(names)}, Result: Result{Faults: map[string]int{}}}

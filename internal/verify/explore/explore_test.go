@@ -18,12 +18,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(1600) // there is much garbage, and little that lives
+	debug.SetGCPercent(1600) // there is much garbage, and little live memory
 	os.Exit(m.Run())
 }
 
-// I1 to I9: no order of steps and faults within the bounds breaks an invariant, and after
-// each of them every run comes to its end.
+// No order of steps and faults within the bounds breaks an invariant, and every run ends after each of them (I1
+// to I9).
 func TestExplore(t *testing.T) {
 	t.Parallel()
 	for _, sc := range explore.Scenarios() {
@@ -45,20 +45,20 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// A worker that was about to start a child of a run sleeps while that run is cancelled,
-// starts the child and dies: the child ends all the same, without an effect.
+// A worker sleeps just before it starts a child, while the parent is cancelled. Then it starts the child and
+// dies: the child still ends, without an effect.
 func TestOrphan(t *testing.T) {
 	r := explore.Replay(t, scenario(t, "a child of a run that is cancelled"), "w1: agent payer", "canceller: cancel", "w2: next of high", "w1: create R2: the process dies after")
 	if r.Violation != nil {
 		t.Fatal(r)
 	}
 	if len(r.Effects) > 0 {
-		t.Errorf("effects of a child that nobody waits for: %q", r.Effects)
+		t.Errorf("effects of an orphaned child: %q", r.Effects)
 	}
 }
 
-// A worker is about to claim a turn while it hears of the run's abort, whose message comes
-// to it as well: the turn knows of the abort from its claim, and is not interrupted by it.
+// A worker is about to claim a turn when it receives the abort of the run: the turn learns of the abort from
+// its claim, and the message does not interrupt it again.
 func TestAbortOfTwoClaims(t *testing.T) {
 	r := explore.Replay(t, scenario(t, "a cancellation"), "w1: next of normal", "canceller: cancel", "w1: hear of the abort of R1", "w1: next of high")
 	if r.Violation != nil {
@@ -77,7 +77,7 @@ func scenario(t *testing.T, name string) explore.Scenario {
 	return explore.Scenario{}
 }
 
-// The same of executions with more faults than could all be followed.
+// Random executions with more faults than can be explored completely also keep the invariants.
 func TestWander(t *testing.T) {
 	t.Parallel()
 	n := 10
@@ -89,7 +89,7 @@ func TestWander(t *testing.T) {
 	}
 	from := *seed
 	if from == 0 {
-		from = uint64(time.Now().UnixNano()) //nolint:gosec // any will do
+		from = uint64(time.Now().UnixNano()) //nolint:gosec // any value
 	}
 	for _, sc := range explore.Scenarios() {
 		t.Run(sc.Name, func(t *testing.T) {

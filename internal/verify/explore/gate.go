@@ -31,8 +31,8 @@ const (
 	unheardOf   outcome = "its heartbeats are not heard"
 )
 
-// Outcomes of calls, in addition to their purpose. For other calls, the death of a process after a
-// read equals its death before its next request.
+// The outcomes of calls other than done. For other calls, the death of a process after a read equals its death
+// before its next request.
 var (
 	reads     = []outcome{refused, crashBefore, asleep}
 	writes    = []outcome{refused, unheard, crashBefore, crashAfter, asleep}
@@ -57,33 +57,32 @@ var (
 	errOver = errors.Join(errors.New("explore: it is over"), state.ErrFenced, state.ErrNotFound, bus.ErrClosed)
 )
 
-// process is one life of a gateway, a worker or a person. It has many fields because each is something that
-// a death of the process ends or changes.
+// process is one life of a gateway, a worker or a person. It has many fields because each is something that a
+// death of the process ends or changes.
 type process struct {
 	s      *deployment
 	name   string // of this life
 	worker bool
-	index  int             // its place among those that could go on
+	index  int             // its position among the processes that could continue
 	ctx    context.Context //nolint:containedctx // its life
 	end    context.CancelFunc
 
 	// All below is guarded by s.mu.
 	dead       bool
-	leaves     bool          // was told to stop
+	leaves     bool          // it was told to stop
 	gone       chan struct{} // closed at its death
-	sleeps     time.Time     // until when it does nothing
-	woken      chan struct{} // closed when it wakes up before
-	unheard    time.Time     // until when others do not hear its heartbeats
-	told       uint64        // sum of all that it was ever told, and when
-	overheard  uint64        // sum of what it was told aside, in whatever order within a moment
+	sleeps     time.Time     // the time until which it does nothing
+	woken      chan struct{} // closed when it wakes up earlier
+	unheard    time.Time     // the time until which others do not receive its heartbeats
+	told       uint64        // hash of all answers that it got, with their times
+	overheard  uint64        // hash of the events outside its calls, in any order within a moment
 	aborts     []func(bus.Abort)
 	heartbeats []func(bus.Heartbeat)
 	aborted    map[state.RunID]bool // runs of whose abort it knows
 	rng        *rand.ChaCha8
 }
 
-// passes holds up the dead at a port at which nothing is chosen, and those who sleep until
-// they wake up.
+// passes blocks dead processes at a port without choices, and sleeping ones until they wake up.
 func (p *process) passes() {
 	for {
 		p.s.mu.Lock()
@@ -115,7 +114,7 @@ func (p *process) Read(b []byte) (int, error) {
 	return p.rng.Read(b)
 }
 
-// awake reports whether the process does anything at all; s.mu is held.
+// awake reports whether the process does anything at all; the caller holds s.mu.
 func (p *process) awake() bool { return !p.dead && !time.Now().Before(p.sleeps) }
 
 // hears records an answer to the process; the caller holds s.mu.
@@ -142,7 +141,7 @@ func (*process) after(before uint64, what string, answer any, err error) uint64 
 	if answer != nil {
 		b, e := json.Marshal(answer)
 		if e != nil {
-			panic(fmt.Sprintf("encode answer of %s: %v", what, e)) // a mistake in this package
+			panic(fmt.Sprintf("encode answer of %s: %v", what, e)) // a bug in this package
 		}
 		_, _ = h.Write(b)
 	}
@@ -155,16 +154,16 @@ var seed = maphash.MakeSeed()
 type call struct {
 	p      *process
 	name   string
-	can    []outcome   // beside done
+	can    []outcome   // in addition to done
 	ready  func() bool // nil: at once
-	again  bool        // of an answer that is lost, it is asked again, and nothing else comes of that
-	since  int         // the step in which it came
-	not    time.Time   // it does not go on before
-	will   bool        // nobody has to make it
+	again  bool        // a lost answer only causes a repetition
+	since  int         // the step in which it arrived
+	not    time.Time   // it does not continue before
+	will   bool        // it may stay undone
 	person bool
-	quiet  func() bool // whether it is of no matter when it goes on; nil: it is
+	quiet  func() bool // reports whether the order of the call does not matter; nil: it matters
 
-	effect func() (any, error) // what it does
+	effect func() (any, error) // executes the call
 	answer chan answer
 }
 
@@ -217,7 +216,7 @@ func ask0(ctx context.Context, p *process, r request, effect func() error) error
 	return err
 }
 
-// enter notes a call that waits.
+// enter records a waiting call.
 func (s *deployment) enter(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +228,7 @@ func (s *deployment) enter(c *call) {
 	s.wake()
 }
 
-// withdraw reports whether the caller may give a call up.
+// withdraw reports whether the caller may give up a call.
 func (s *deployment) withdraw(c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// guard is a hook as one process reaches it. It objects to nothing, and has a note after
-// each response.
+// guard is a hook as one process reaches it. It allows everything, and returns a note after each response.
 type guard struct{ p *process }
 
 // Call implements hook.Hook.

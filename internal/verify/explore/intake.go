@@ -22,7 +22,7 @@ type asked struct {
 	from      time.Time // it is not delivered before
 }
 
-// replyTo is where the service waits for the run's end.
+// replyTo is the subject on which the service waits for the run's end.
 const replyTo = "reply.here"
 
 // send stores a service's request; the caller holds s.mu.
@@ -73,7 +73,7 @@ func (s *deployment) gateways() {
 		for {
 			p, g, err := s.front()
 			if err != nil {
-				panic(fmt.Sprintf("start gateway: %v", err)) // a mistake in this package
+				panic(fmt.Sprintf("start gateway: %v", err)) // a bug in this package
 			}
 			s.running.Go(func() { _ = g.Run(p.ctx) }) // as of a worker
 			select {
@@ -132,7 +132,7 @@ func (q *intake) Next(ctx context.Context) (bus.Message, error) {
 			return &taking{p: q.p, what: what, asked: *m}, nil
 		}
 	}
-	return nil, bus.ErrClosed // another had it for so long that it was delivered twice
+	return nil, bus.ErrClosed // another gateway had it for so long that it was delivered twice
 }
 
 // taking is a request that a gateway holds.
@@ -177,22 +177,22 @@ func (s *deployment) checkReply(data []byte) {
 		Status state.Status `json:"status"`
 	}
 	if err := json.Unmarshal(data, &run); err != nil || !run.Status.Terminal() {
-		s.violate("I1: a service is told %s (%v)", data, err)
+		s.violate("I1: a service got the reply %s (%v)", data, err)
 		return
 	}
 	if r, ok := s.record(run.ID); !s.rolledBack && (!ok || r.Status != run.Status) {
-		s.violate("I1: a service is told that its run is %s, and it is %s", run.Status, r.Status)
+		s.violate("I1: the reply to a service says that its run is %s, and it is %s", run.Status, r.Status)
 	}
 	s.replies++
 }
 
-// checkService looks in the end whether all that came over the bus was taken.
+// checkService checks at the end that all requests over the bus were handled.
 func (s *deployment) checkService() error {
 	switch {
 	case s.abortSent && !s.abortTried:
-		return fmt.Errorf("I7: an abort over the bus has never come to the store")
+		return fmt.Errorf("I7: an abort over the bus never reached the store")
 	case s.replies == 0:
-		return fmt.Errorf("I1: nobody has told the service how its run ended")
+		return fmt.Errorf("I1: the service got no reply about the end of its run")
 	default:
 		return nil
 	}

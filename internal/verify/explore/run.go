@@ -21,8 +21,8 @@ const patience = 10 * time.Minute
 // longest is the maximum number of steps of an execution.
 const longest = 2000
 
-// Bound is the maximum number of faults and of departures from the default order in an execution.
-// Actions of people at their own time cost nothing.
+// Bound is the maximum number of faults and of departures from the default order in an execution. Actions of
+// people at their own time cost nothing.
 type Bound struct{ Faults, Switches int }
 
 func (b Bound) within(o Bound) bool { return b.Faults <= o.Faults && b.Switches <= o.Switches }
@@ -45,10 +45,10 @@ type node struct {
 	before *node
 	option int
 	depth  int
-	saw    uint64 // sum of the options and the calls that there were
+	saw    uint64 // hash of the options and the calls at that point
 }
 
-// list returns the choices up to a node, the first first.
+// list returns the choices up to a node, in order.
 func (n *node) list() []*node {
 	if n == nil {
 		return nil
@@ -60,30 +60,30 @@ func (n *node) list() []*node {
 	return list
 }
 
-// execution is a deployment on its way.
+// execution is a deployment in progress.
 type execution struct {
 	*deployment
 
 	prefix []*node
 	at     *node // the last choice
 	left   Bound
-	decide func(x *execution, options []option) int // beyond the prefix; -1: no further
+	decide func(x *execution, options []option) int // beyond the prefix; -1: stop
 
 	current *process
-	idle    bool // since the last step nobody had anything to do
+	idle    bool // no process had anything to do since the last step
 	quiet   bool // no choice is made
 	last    time.Time
 	copies  []*memstore.Snapshot
 	sums    []uint64
 	trace   []string
-	saw     uint64 // at the choice that is to be made
+	saw     uint64 // hash at the choice that comes next
 	cut     bool
 	steps   int
 }
 
 var errMoved = errors.New("the same choices lead to something else")
 
-// run carries an execution to its end, in a bubble.
+// run executes to the end, in a bubble.
 func (x *execution) run() error {
 	defer x.close()
 	x.quiet = true
@@ -125,7 +125,7 @@ func (x *execution) run() error {
 	return x.check()
 }
 
-// ended reports whether there is nothing left to happen.
+// ended reports whether nothing more can happen.
 func (x *execution) ended() (bool, error) {
 	synctest.Wait()
 	x.mu.Lock()
@@ -333,7 +333,7 @@ func (x *execution) options(free []*call) []option {
 	return all
 }
 
-// fail lets a call end as it should not; x.mu is held.
+// fail lets a call end with a fault; the caller holds x.mu.
 func (x *execution) fail(c *call, o outcome) {
 	x.interrupted = x.interrupted || o != slow && o != stopped && (o != unheard || !c.again)
 	x.proceed(c, o)
@@ -384,7 +384,7 @@ func (x *execution) proceed(c *call, o outcome) {
 	c.answer <- a
 }
 
-// copyStore remembers the store as it is.
+// copyStore saves a copy of the store.
 func (x *execution) copyStore() {
 	if !x.sc.Rollback || x.rolledBack {
 		return
@@ -396,7 +396,7 @@ func (x *execution) copyStore() {
 	}
 }
 
-// choose takes the option of the prefix, or what decide says beyond it.
+// choose takes the option of the prefix, or lets decide choose beyond it.
 func (x *execution) choose(options []option) (int, error) {
 	saw := x.sumOf(options)
 	x.saw = saw

@@ -20,8 +20,8 @@ type Scenario struct {
 	// n-th call in all.
 	Says func(model string, said, n int) model.Response
 
-	Cancel bool // somebody may cancel, at any moment
-	Remark bool // somebody may say something, at any moment
+	Cancel bool // a user may cancel, at any moment
+	Remark bool // a user may send a message, at any moment
 
 	// Interrupt means that a user may interrupt the run with a message, at any moment.
 	Interrupt bool
@@ -31,36 +31,36 @@ type Scenario struct {
 
 	Delete bool // a user may delete the run, at any moment
 	Twice  bool // and so may another user, at another gateway
-	Ended  bool // remarks and deletions come after its end
+	Ended  bool // messages and deletions come after its end
 	Batch  bool // the run is the first of a batch of two, of which the second starts after its end
-	Pick   bool // somebody answers the client tool
+	Pick   bool // a user answers the client tool
 	Bus    bool // a service submits and cancels over the bus
-	Hooks  bool // no tool acts before its hook was asked
+	Hooks  bool // no tool acts before its hook was called
 	Probe  bool // the tool has a probe, which knows
-	Refuse bool // and refuses the key of what was not done
+	Refuse bool // and refuses the key of a call that was not done
 
 	Rollback     bool // the store may fall back to an older copy
-	Plain        bool // workers go without their optimisations
-	NoSweeper    bool // nobody sweeps: what is delivered again must do
-	NoHeartbeats bool // nobody hears from the others: leases run out
-	Unheard      bool // heartbeats of a worker may not be heard for a while, but by the store
+	Plain        bool // workers run without their optimisations
+	NoSweeper    bool // there is no sweeper: redelivery must suffice
+	NoHeartbeats bool // no heartbeat reaches another process: leases expire
+	Unheard      bool // heartbeats of a worker may reach only the store for a while
 
 	// Without are outcomes that are not explored, because another scenario explores them, or
 	// because this deployment lacks the protection against them.
 	Without []outcome
 
-	// Only are words of the calls that may fail; none: all may.
+	// Only are words of the calls that may fail; if empty, all may.
 	Only []string
 
-	// Quick, Short and Full are the bounds within which it is explored: in seconds with all
-	// other scenarios, in about two minutes, and in as long as it takes.
+	// Quick, Short and Full are the bounds within which the scenario is explored: in seconds together with all
+	// others, in about two minutes, and without a time limit.
 	Quick, Short, Full []Bound
 }
 
 // runs is the number of runs that are submitted.
 func (sc *Scenario) runs() int { return 1 + count(sc.Batch) }
 
-// mayFail reports whether a call may end otherwise than it should.
+// mayFail reports whether a call may end with a fault.
 func (sc *Scenario) mayFail(name string) bool {
 	return len(sc.Only) == 0 || slices.ContainsFunc(sc.Only, func(word string) bool { return strings.Contains(name, word) })
 }
@@ -90,7 +90,7 @@ func calls(n int, names ...string) model.Response {
 	return r
 }
 
-// script says one thing after the other, and then that it is done.
+// script returns one response after the other, and then the end.
 func script(turns ...[]string) func(string, int, int) model.Response {
 	return func(_ string, said, n int) model.Response {
 		if said < len(turns) {
@@ -111,7 +111,7 @@ const probed = `{"name":"probed","model":{"provider":"scripted","name":"payer","
 const valued = `{"name":"valued","model":{"provider":"scripted","name":"payer","responses":[{"text":"-"}]},"tools":[{"name":"pay"}],
 	"output_schema":{"type":"object"},"max_output_retries":1}`
 
-// value pays, answers in words and, when the loop rejects those as invalid, answers with a value.
+// value pays, answers with text and, when the loop rejects that as invalid, answers with a value.
 func value(_ string, said, n int) model.Response {
 	switch said {
 	case 0:
@@ -140,7 +140,7 @@ func family(children int, turns ...[]string) func(string, int, int) model.Respon
 	}
 }
 
-// Scenarios returns all there are.
+// Scenarios returns all scenarios.
 func Scenarios() []Scenario {
 	one := map[string]string{"payer": payer}
 	two := map[string]string{"payer": payer, "boss": boss}

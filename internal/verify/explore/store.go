@@ -79,12 +79,12 @@ func (s store) Document(context.Context, state.DocumentKind, string) (json.RawMe
 	return nil, state.ErrNotFound
 }
 
-// Documents has no tenants: all is of the default one.
+// Documents returns no tenants: everything belongs to the default one.
 func (s store) Documents(context.Context, state.DocumentKind) (map[string]json.RawMessage, error) {
 	return nil, nil
 }
 
-// DocumentNames has no tenants, either.
+// DocumentNames returns no tenants either.
 func (s store) DocumentNames(context.Context, state.DocumentKind) ([]string, error) { return nil, nil }
 
 func (s store) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {

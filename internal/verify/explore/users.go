@@ -36,7 +36,7 @@ func (s *deployment) wants(name string, do func(*person)) {
 	})
 }
 
-// decides waits until the explorer decides that it is time, and reports whether it did.
+// decides waits until the explorer lets the person act, and reports whether it did.
 func (u *person) decides(what string, will bool, ready func() bool) bool {
 	_, err := ask(u.p.ctx, u.p, request{name: u.p.name + ": " + what, ready: ready, will: will, person: true}, func() (bool, error) { return true, nil })
 	return err == nil
@@ -51,7 +51,7 @@ func (u *person) post(path, key string, body any) (int, []byte) {
 func (u *person) send(method, path, key string, body any) (int, []byte) {
 	b, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Sprintf("encode request: %v", err)) // a mistake in this package
+		panic(fmt.Sprintf("encode request: %v", err)) // a bug in this package
 	}
 	for {
 		if u.gate == nil {
@@ -197,7 +197,7 @@ func (u *person) pick() {
 
 const remark = "and another thing"
 
-// remarks says something, at any moment or never.
+// remarks sends a message, at any moment or never.
 func (u *person) remarks() {
 	if !u.decides("say something", true, u.s.due) {
 		return
@@ -206,7 +206,7 @@ func (u *person) remarks() {
 	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`)})
 }
 
-// interrupts says the same, and interrupts the run with it.
+// interrupts sends the same message, and interrupts the run with it.
 func (u *person) interrupts() {
 	if !u.decides("interrupt", true, u.s.due) {
 		return
@@ -215,7 +215,7 @@ func (u *person) interrupts() {
 	u.signal(id, api.SignalRequest{SignalID: "remark", Message: json.RawMessage(`"` + remark + `"`), Mode: api.ModeInterrupt})
 }
 
-// withdraws says the same, and withdraws the turn in flight with it.
+// withdraws sends the same message, and withdraws the turn in flight with it.
 func (u *person) withdraws() {
 	if !u.decides("withdraw", true, u.s.due) {
 		return

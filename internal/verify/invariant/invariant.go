@@ -35,7 +35,7 @@ func Paired(view []state.Message) error {
 	for _, m := range view {
 		if m.Role == state.RoleTool {
 			if len(open) == 0 || open[0].ID != m.Parts[0].CallID {
-				return fmt.Errorf("I5: a result of %s stands where it does not belong", m.Parts[0].CallID)
+				return fmt.Errorf("I5: a result of %s has no matching call before it", m.Parts[0].CallID)
 			}
 			open = open[1:]
 			continue

@@ -10,17 +10,17 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Load is how hard a run is worked on.
+// Load is the load on a run.
 type Load struct {
 	Workers, People, Readers int
-	Turns                    int           // that each worker tries to take
+	Turns                    int           // the number that each worker tries to take
 	Lease                    time.Duration // some workers sleep longer
 	Timeout                  time.Duration // of one operation
-	Tries                    int           // of an operation that got no answer
+	Tries                    int           // of an operation without an answer
 	Seed                     uint64
 }
 
-// client is one of those who work on a run.
+// client is one of the clients of a run.
 type client struct {
 	h     *History
 	n     int
@@ -30,9 +30,8 @@ type client struct {
 	rng   *rand.Rand
 }
 
-// Work has many clients work on a new run at once, over these stores in turn, and
-// returns the run's id when all are done. Each repeats what got no answer, with the
-// same ids, as the protocol asks of it.
+// Work makes many clients work on a new run at once, over these stores in turn, and returns the run's id when
+// all are done. As the protocol requires, each client repeats operations without an answer, with the same ids.
 func Work(ctx context.Context, h *History, id state.RunID, stores []state.Store, load Load) {
 	var all sync.WaitGroup
 	n := 0
@@ -69,7 +68,7 @@ func newRun(id state.RunID) (state.State, error) {
 	return s.Move(state.Submitted, state.Entry{At: at, Messages: []state.Message{m}})
 }
 
-// do asks until there is an answer.
+// do repeats a call until there is an answer.
 func (c *client) do(ctx context.Context, call Call) Answer {
 	call.Run = c.id
 	var a Answer
@@ -112,7 +111,7 @@ func (c *client) work(ctx context.Context) {
 	}
 }
 
-// turn does something with a claimed run. A slow worker may have lost it.
+// turn works on a claimed run. A slow worker may have lost it.
 func (c *client) turn(ctx context.Context, claim state.Claim) {
 	s := claim.State
 	if c.chance(3) {
@@ -159,7 +158,7 @@ func (c *client) move(s state.State, claim state.Claim) (state.State, error) {
 	}
 }
 
-// talk says things to the run, answers it, and now and then aborts it.
+// talk sends messages and answers to the run, and sometimes aborts it.
 func (c *client) talk(ctx context.Context) {
 	for i := range c.load.Turns {
 		c.pause(ctx, 15*time.Millisecond)

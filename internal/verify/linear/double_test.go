@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// bug is a way to keep runs wrong.
+// bug is a way to implement a store incorrectly.
 type bug string
 
 const (
@@ -31,16 +31,16 @@ var bugs = []bug{lostUpdate, doubleCommit, noFence, staleRead, earlyTakeover, fo
 
 var errNoReply = errors.New("connection reset by peer")
 
-// double is a store of one run in memory, right but for its bug. Replies get lost.
+// double is a store of one run in memory, correct except for its bug. Replies get lost.
 type double struct {
-	state.Store // of what the test does not ask for
+	state.Store // methods that the test does not call
 
 	bug bug
 
 	mu     sync.Mutex
 	run    *record.Record
 	log    []state.Entry
-	before *record.Record // the version before
+	before *record.Record // the previous version
 	late   []state.Entry  // of a torn commit
 }
 
@@ -53,7 +53,7 @@ func lose[T any](v T, err error) (T, error) {
 	return v, err
 }
 
-// change applies fn to a copy, as a store swaps the whole.
+// change applies fn to a copy, because a store swaps the whole record.
 func (d *double) change(fn func(r *record.Record) error) error {
 	if d.run == nil {
 		return state.ErrNotFound

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// History is what clients did to one run, as they saw it.
+// History records what clients did to one run, as they observed it.
 type History struct {
 	// Faults returns the number of faults so far. If a client's library retries requests without a
 	// reply, an operation during a fault may happen twice, and the second time late.
@@ -78,7 +78,7 @@ func (h *History) Check(limit time.Duration) (porcupine.CheckResult, porcupine.L
 	defer h.mu.Unlock()
 	ops := slices.Clone(h.ops)
 	var last int64
-	known := map[string]int64{} // when something was first known to be done
+	known := map[string]int64{} // the time at which an operation was first known to be done
 	for _, o := range ops {
 		if o.Output.(Answer).Unknown {
 			continue
@@ -100,8 +100,7 @@ func (h *History) Check(limit time.Duration) (porcupine.CheckResult, porcupine.L
 	return porcupine.CheckOperationsVerbose(Model(), append(ops, end), limit)
 }
 
-// ask does c. An error that the store does not promise says nothing of whether c
-// happened.
+// ask executes c. After an error that the store does not promise, it is unknown whether c happened.
 func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	switch {
 	case c.Create != nil:

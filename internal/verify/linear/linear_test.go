@@ -23,14 +23,14 @@ var thorough = flag.Bool("thorough", false, "check many histories, for minutes")
 
 func newID() state.RunID { return state.RunID(state.RunPrefix + ulid.Make().String()) }
 
-// explained fails the test if no order explains the history. It reports false if the
-// search took too long to tell.
+// explained fails the test if no order explains the history. It reports false if the search took too long to
+// decide.
 func explained(t *testing.T, h *History) bool {
 	t.Helper()
 	return explainedWithin(t, h, 20*time.Second)
 }
 
-// explainedWithin is explained with another limit of the search.
+// explainedWithin is explained with another time limit.
 func explainedWithin(t *testing.T, h *History, limit time.Duration) bool {
 	t.Helper()
 	result, info := h.Check(limit)
@@ -46,8 +46,8 @@ func explainedWithin(t *testing.T, h *History, limit time.Duration) bool {
 	return true
 }
 
-// A store that keeps to the record, and loses replies, has histories that can be
-// explained; each way to do it wrong has one that cannot.
+// A correct store that loses replies has histories that can be explained; each incorrect one has a history that
+// cannot.
 func TestCatchesBugs(t *testing.T) {
 	t.Parallel()
 	load := Load{Workers: 3, People: 2, Readers: 1, Turns: 10, Lease: 20 * time.Millisecond, Timeout: time.Second, Tries: 4}
@@ -60,7 +60,7 @@ func TestCatchesBugs(t *testing.T) {
 				h := NewHistory(func() int64 { return 0 })
 				Work(t.Context(), h, newID(), []state.Store{&double{bug: b}}, load)
 				if b == none {
-					if !explainedWithin(t, h, 3*time.Minute) { // it is found soon, but not on a busy machine
+					if !explainedWithin(t, h, 3*time.Minute) { // fast, except on a busy machine
 						t.Fatal("undecided, without a fault")
 					}
 				} else if result, _ := h.Check(time.Minute); result == porcupine.Illegal {
@@ -74,8 +74,7 @@ func TestCatchesBugs(t *testing.T) {
 	}
 }
 
-// rounds is how many runs are checked, one after another, each with a restart of the
-// server.
+// rounds returns the number of runs that are checked in sequence, each with a restart of the server.
 func rounds() int {
 	if *thorough {
 		return 60
@@ -83,13 +82,12 @@ func rounds() int {
 	return 3
 }
 
-// explore works on one run after another while connections break and the server
-// restarts.
+// explore works on one run after another while connections break and the server restarts.
 func explore(t *testing.T, p *Proxy, oneIn int, faults func() int64, stores []state.Store, fresh func() state.Store, restart func()) {
 	t.Helper()
 	load := Load{Workers: 3, People: 2, Readers: 1, Turns: 6, Lease: 100 * time.Millisecond, Timeout: time.Second, Tries: 5}
 	if *thorough {
-		load.Turns = 10 // more is told, and sometimes too much to find an order for
+		load.Turns = 10 // longer histories find more, but are sometimes too long to decide
 	}
 	ops, unknown, undecided, restarts := 0, 0, 0, 0
 	for i := range rounds() {
@@ -121,7 +119,7 @@ func explore(t *testing.T, p *Proxy, oneIn int, faults func() int64, stores []st
 		Work(t.Context(), h, id, stores, load)
 		stop()
 		storm.Wait()
-		// What was acknowledged is there for somebody who knows nothing yet.
+		// A fresh client reads everything that was acknowledged.
 		for _, c := range []Call{{Run: id, Load: true}, {Run: id, Log: true}} {
 			for tries := 0; h.Do(t.Context(), 99, fresh(), c).Unknown; tries++ {
 				if tries == 10 {
@@ -135,10 +133,9 @@ func explore(t *testing.T, p *Proxy, oneIn int, faults func() int64, stores []st
 		n, u := h.Len()
 		ops, unknown = ops+n, unknown+u
 	}
-	// Time bounds the search, and how far it comes in that is the machine's business; of
-	// many it has to tell most.
+	// The search is limited in time, and its progress depends on the machine; it must decide most histories.
 	if undecided == rounds() || *thorough && undecided > 1+rounds()/10 {
-		t.Errorf("%d histories of %d are undecided: fewer faults, or fewer operations, would tell", undecided, rounds())
+		t.Errorf("%d histories of %d are undecided: reduce the faults or the operations", undecided, rounds())
 	}
 	t.Logf("%d runs, %d operations, %d of them without an answer, %d strikes at connections, %d restarts", rounds(), ops, unknown, p.Faults()/2-int64(restarts), restarts)
 }
@@ -153,7 +150,7 @@ func proxied(t *testing.T, target string) *Proxy {
 	return p
 }
 
-// I1, I3, I8: on Redis with an append-only file that is synced always.
+// A Redis with an append-only file that is always synced is linearizable (I1, I3, I8).
 func TestRedisIsLinearizable(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
@@ -169,7 +166,7 @@ func TestRedisIsLinearizable(t *testing.T) {
 	}
 	stores := []state.Store{open(p.Addr), open(p.Addr), open(p.Addr)}
 	direct := open(addr)
-	// Its client library repeats what it got no reply to.
+	// Its client library repeats requests without a reply.
 	explore(t, p, 12, p.Faults, stores, func() state.Store { return direct }, func() {
 		server.Kill()
 		if err := server.Start(); err != nil {
@@ -178,7 +175,7 @@ func TestRedisIsLinearizable(t *testing.T) {
 	})
 }
 
-// A Redis that forgets what it acknowledged is found out.
+// A Redis that loses acknowledged writes is detected.
 func TestCatchesRedisWithoutAOF(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--appendonly", "no", "--save", "")
@@ -204,7 +201,7 @@ func TestCatchesRedisWithoutAOF(t *testing.T) {
 	}
 }
 
-// I1, I3, I8: on JetStream with file storage.
+// JetStream with file storage is linearizable (I1, I3, I8).
 func TestNATSIsLinearizable(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t)

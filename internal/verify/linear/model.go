@@ -1,7 +1,6 @@
-// Package linear checks that stores are linearizable: that whatever many clients
-// did to a run at once, over connections that break and servers that restart, can be
-// put into one order in which the record of the run (internal/state/record) gives every
-// one of them the answer that it got.
+// Package linear checks that stores are linearizable. Many clients work on one run at once, over connections
+// that break and servers that restart. Their operations must have one order in which the record of the run
+// (internal/state/record) gives each of them the answer that it got.
 package linear
 
 import (
@@ -26,7 +25,7 @@ type Call struct {
 
 	Create  *state.NewRun
 	Load    bool
-	ByKey   *state.NewRun // LoadByKey of the run that this one creates
+	ByKey   *state.NewRun // LoadByKey of the run that this operation creates
 	Log     bool
 	Claim   *state.ClaimRequest
 	Record  *state.Record
@@ -37,11 +36,11 @@ type Call struct {
 
 	Lease state.Lease // of Record, Commit, Release
 
-	over bool // nothing that is known follows
+	over bool // no operation with a known outcome follows
 }
 
-// once names what every attempt at c does together only once, or is empty: a claim
-// that comes late may take the lease again, and an abort counts from each time on.
+// once names the effect that all attempts at c together have only once, or is empty: a late claim may take the
+// lease again, and an abort counts each time.
 func (c Call) once() string {
 	switch {
 	case c.Create != nil:
@@ -73,14 +72,13 @@ type Answer struct {
 	Committed state.Committed
 	Wake      state.Wake
 
-	log string // what Log, or the state of Claim, carries, encoded
+	log string // the log in the answers of Log and Claim, encoded
 }
 
 // slack is the maximum difference between the clocks of the parties, rounding included.
 const slack = 5 * time.Millisecond
 
-// run is the model's state: the record, its log, and between which times the lease
-// ends. It is a value.
+// run is the model's state: the record, its log, and the bounds of the lease's end. It is a value.
 type run struct {
 	exists bool
 	over   bool
@@ -88,14 +86,14 @@ type run struct {
 	log    string // encoded
 	digest uint64 // of log
 
-	ends, endsBy time.Time // the lease; endsBy is zero if nobody knows
+	ends, endsBy time.Time // the lease; endsBy is zero if unknown
 
-	id string // of all this; equal for equal states
+	id string // hash of all this; equal for equal states
 }
 
 func (r run) named() run {
 	rec := r.rec
-	// Times say nothing that an answer shows, but for the lease.
+	// Times are not visible in answers, except the lease.
 	rec.Due, rec.WakeAt, rec.LeaseEnd, rec.StartedAt, rec.Sweeps = state.Time{}, state.Time{}, state.Time{}, state.Time{}, 0
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -138,8 +136,8 @@ func Model() porcupine.Model {
 				return false, s
 			}
 			r = r.named()
-			// An operation that has no answer and changes nothing might as well come at the end:
-			// without this rule the search would try it everywhere.
+			// An operation without an answer and without a change can as well come last: without this rule the
+			// search would try it everywhere.
 			return !a.Unknown || a.bounded || r.id != before.id, r
 		},
 		Equal:             func(a, b any) bool { return a.(run).id == b.(run).id },
@@ -152,7 +150,7 @@ func Model() porcupine.Model {
 	}
 }
 
-// step applies c, and reports whether a is the answer that the model gives.
+// step applies c, and reports whether a is the model's answer.
 func (r *run) step(c Call, a Answer) bool {
 	if c.Create != nil {
 		return r.create(c, a)
@@ -255,7 +253,7 @@ func ids(signals []state.Signal) string {
 	return string(b)
 }
 
-// sameState compares headers. When the run started is the store's clock's business.
+// sameState compares headers. The start time depends on the store's clock.
 func sameState(want, got state.State) bool {
 	want.StartedAt, got.StartedAt = state.Time{}, state.Time{}
 	a, errA := state.EncodeState(want)

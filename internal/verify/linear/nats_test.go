@@ -11,8 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// asServer makes the test's own binary a NATS server: on this directory, at this
-// address.
+// asServer makes the test binary a NATS server, with this directory and address.
 const asServer = "TURNPIKE_TEST_NATS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// natsProcess is a NATS server that can be killed and started again.
+// natsProcess is a NATS server that can be killed and restarted.
 type natsProcess struct {
 	addr, dir string
 	cmd       *exec.Cmd

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server, and breaks their connections.
+// Proxy sits between clients and a server, and breaks their connections.
 type Proxy struct {
 	Addr string
 
@@ -47,7 +47,7 @@ func (p *Proxy) Close() {
 	p.all.Wait()
 }
 
-// Faults is the number of strikes so far, the one in flight included.
+// Faults returns the number of faults so far, including the one in progress.
 func (p *Proxy) Faults() int64 { return p.faults.Load() }
 
 // Fault counts an external fault, such as a restart of the server.
@@ -126,7 +126,7 @@ func (p *Proxy) Strike(oneIn int, silent time.Duration) {
 	for _, k := range struck {
 		k.cut()
 	}
-	p.faults.Add(1) // operations that began meanwhile met it, too
+	p.faults.Add(1) // operations that began in the meantime were affected as well
 }
 
 // Storm strikes after one operation in oneIn, until ctx ends. How many operations

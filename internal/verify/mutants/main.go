@@ -110,7 +110,7 @@ func (m mutant) find(dir, pkg string) (string, error) {
 	forms := [][]string{{"-test.short", "-test.timeout", "2m"}}
 	if pkg == explorer {
 		args, found = append(args, "-test.parallel", "1"), violation
-		forms = [][]string{{"-prove=false"}, {"-prove"}} // what is found in seconds is looked for first
+		forms = [][]string{{"-prove=false"}, {"-prove"}} // try the quick forms first
 	}
 	for _, form := range forms {
 		test := exec.Command(bin, append(slices.Clone(args), form...)...) //nolint:gosec // as above
@@ -136,7 +136,7 @@ var violation = regexp.MustCompile(`\bI\d+: .*`)
 // failed is the line of a test that fails. A mistake may also make a test hang.
 var failed = regexp.MustCompile(`--- FAIL: Test(?:Explore/)?(\S+) |panic: test timed out`)
 
-// head says in one line which test found a mistake, and how.
+// head returns one line that names the test that found a mistake, and how.
 func head(how string) string {
 	name := ""
 	for _, m := range failed.FindAllStringSubmatch(how, -1) {
@@ -160,7 +160,7 @@ func (m mutant) apply(root string) ([]byte, error) {
 	return src, nil
 }
 
-// overlay writes the wrong file and what tells the compiler of it.
+// overlay writes the wrong file and the overlay description for the compiler.
 func (m mutant) overlay(dir string) (string, error) {
 	src, err := m.apply(".")
 	if err != nil {

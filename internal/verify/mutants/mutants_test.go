@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A change of code in which a mistake is planted must update the mistake.
+// Every planted mistake still matches the production code: a change of that code must update the mistake.
 func TestMistakesCanBePlanted(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

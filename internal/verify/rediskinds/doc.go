@@ -1,4 +1,3 @@
-// Package rediskinds holds the tests of the store on relatives of a single Redis: a
-// cluster, Sentinels, and Valkey, as processes that ask for passwords. `make redis-kinds`
-// runs them.
+// Package rediskinds holds the tests of the store on relatives of a single Redis: a cluster, Sentinels, and
+// Valkey, as processes that require passwords. `make redis-kinds` runs them.
 package rediskinds

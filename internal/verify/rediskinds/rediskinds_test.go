@@ -21,7 +21,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// start brings up a Redis that ends with the test.
+// start starts a Redis that ends with the test.
 func start(t *testing.T, kind func(dir string) (*rig.Redis, error)) *rig.Redis {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -33,7 +33,7 @@ func start(t *testing.T, kind func(dir string) (*rig.Redis, error)) *rig.Redis {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = group.Wait() // how they ended plays no part
+		_ = group.Wait() // the exit errors do not matter
 		r.Close()
 	})
 	if err := r.Run(ctx, &group, dir); err != nil {
@@ -92,7 +92,7 @@ func newRun(t *testing.T) state.State {
 	return run
 }
 
-// turn makes the first turn of a run.
+// turn executes the first turn of a run.
 func turn(ctx context.Context, s *redisstore.Store, run state.State) error {
 	c, err := s.Claim(ctx, state.ClaimRequest{Run: run.ID, Version: 1, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {
@@ -106,8 +106,7 @@ func turn(ctx context.Context, s *redisstore.Store, run state.State) error {
 	return err
 }
 
-// I1: Sentinels have the replica take over while runs are made, and nothing that was
-// acknowledged is lost.
+// When Sentinels promote the replica while runs are created, no acknowledged write is lost (I1).
 func TestRedisKindsFailover(t *testing.T) {
 	t.Parallel()
 	r := start(t, rig.NewSentinels)
@@ -144,7 +143,7 @@ func TestRedisKindsFailover(t *testing.T) {
 		})
 	}
 	<-before
-	first.Kill(time.Hour) // one that is back before the Sentinels agree stays the primary
+	first.Kill(time.Hour) // a primary that is back before the Sentinels agree stays the primary
 	if err := rig.Until(t.Context(), time.Minute, "the replica has taken over", func(ctx context.Context) error {
 		now, err := r.Primary(ctx)
 		if err == nil && now == first {
@@ -156,7 +155,7 @@ func TestRedisKindsFailover(t *testing.T) {
 	}
 	first.Revive()
 	failed.Store(true)
-	<-busy.Done() // it goes on when the former primary is a replica
+	<-busy.Done() // continue when the former primary is a replica
 	users.Wait()
 	acknowledged.Range(func(id, version any) bool {
 		st, err := s.Load(t.Context(), id.(state.RunID))
@@ -167,8 +166,8 @@ func TestRedisKindsFailover(t *testing.T) {
 	})
 }
 
-// I1: a write that was repeated by another connection, and so wrote nothing on that one, is
-// not confirmed by it.
+// If a write was repeated on another connection, where it wrote nothing, that connection does not confirm it
+// (I1).
 func TestRedisKindsRepeated(t *testing.T) {
 	t.Parallel()
 	r := start(t, rig.NewValkeyPair)
@@ -179,7 +178,7 @@ func TestRedisKindsRepeated(t *testing.T) {
 	for range 3 {
 		_, err := open(t, r, cfg).Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour})
 		if _, ok := errors.AsType[*state.UnconfirmedError](err); !ok {
-			t.Errorf("Create = %v, want that no replica has it", err)
+			t.Errorf("Create = %v, want an error that no replica has it", err)
 		}
 	}
 	r.Servers[1].Signal(syscall.SIGCONT)

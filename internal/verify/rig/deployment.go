@@ -26,19 +26,19 @@ type Config struct {
 	// that name is the next argument.
 	Self []string
 
-	JetStream bool     // checkpoints are there, and there is no Redis
-	Workers   int      // default 1; less than 0 is none
+	JetStream bool     // checkpoints are in JetStream, and there is no Redis
+	Workers   int      // default 1; negative: none
 	Env       []string // of gateway and workers
 	Storage   int64    // bytes that NATS stores at most; default 16 GiB
 
 	// FromNATS is the latency between NATS and gateway or workers.
 	FromNATS time.Duration
-	// FromRedis is the same between Redis and these.
+	// FromRedis is the latency between Redis and these.
 	FromRedis time.Duration
 
-	// Direct leaves the proxies out: nothing is between the servers and the processes.
+	// Direct disables the proxies between the servers and the processes.
 	Direct bool
-	// Redis are further options of redis-server; without any it syncs every write.
+	// Redis are further options of redis-server; without any, it syncs every write.
 	Redis []string
 }
 
@@ -53,8 +53,8 @@ func (c Config) program(name string) (path string, args []string) {
 // Prefix is that of a deployment's subjects and keys.
 const Prefix = "rig"
 
-// Deployment is small: NATS, Redis, a gateway and workers. The latter reach
-// the former through two proxies. A process that ends is started again.
+// Deployment is a small deployment: NATS, Redis, a gateway and workers, which reach the servers through two
+// proxies. A process that ends is restarted.
 type Deployment struct {
 	NATS            *NATSServer
 	Redis           *RedisServer // nil: checkpoints are in JetStream
@@ -98,7 +98,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	if s.Redis != nil {
 		env = append(env, "TURNPIKE_REDIS_URL=redis://"+address(s.ToRedis, s.Redis.Addr)+"/0")
 	}
-	// Many requests at once from one program need as many connections. A gateway allows one client 2,000.
+	// One program with many concurrent requests needs as many connections. A gateway allows one client 2,000.
 	s.URL, s.Client = "http://"+addr, api.NewWithHTTP("http://"+addr, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 1000}})
 	s.env = env
 	s.Gateway = s.Start(ctx, "gateway", "gateway")
@@ -111,8 +111,7 @@ func Deploy(ctx context.Context, cfg Config) (*Deployment, error) {
 	return s, s.StartWorkers(ctx, cfg.Workers)
 }
 
-// StartGateway starts another gateway, with more variables than the first has, and returns its URL
-// when it is ready.
+// StartGateway starts another gateway, with extra variables, and returns its URL when it is ready.
 func (s *Deployment) StartGateway(ctx context.Context, name string, env ...string) (url string, err error) {
 	port, err := devserver.FreePort()
 	if err != nil {
@@ -124,8 +123,7 @@ func (s *Deployment) StartGateway(ctx context.Context, name string, env ...strin
 	return url, Until(ctx, ready, name+" is ready", api.New(url).Ready)
 }
 
-// StartWorkers starts n workers more, with more variables than the others have, and returns
-// when they send heartbeats.
+// StartWorkers starts n more workers, with extra variables, and returns when they send heartbeats.
 func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) error {
 	// A worker sends heartbeats as soon as it takes turns. Gateways send some as well.
 	heartbeats, err := s.Conn.SubscribeSync(Prefix + ".presence.*")
@@ -151,8 +149,8 @@ func (s *Deployment) StartWorkers(ctx context.Context, n int, env ...string) err
 	})
 }
 
-// Start starts a program of the deployment, such as another gateway, as a process of that name,
-// with more variables than all have. It does not wait for it.
+// Start starts a program of the deployment, such as another gateway, as a process of that name, with extra
+// variables. It does not wait for it.
 func (s *Deployment) Start(ctx context.Context, name, program string, env ...string) *Process {
 	p := &Process{Name: name, Env: slices.Concat(s.env, env)}
 	p.Path, p.Args = s.cfg.program(program)
@@ -160,7 +158,7 @@ func (s *Deployment) Start(ctx context.Context, name, program string, env ...str
 	return p
 }
 
-// keep keeps a process up.
+// keep keeps a process running.
 func (s *Deployment) keep(ctx context.Context, p *Process) {
 	s.group.Go(func() error { return p.Run(ctx, s.cfg.Dir) })
 }
@@ -224,7 +222,7 @@ func address(p *Proxy, server string) string {
 // Processes are the gateway and the workers.
 func (s *Deployment) Processes() []*Process { return append([]*Process{s.Gateway}, s.Workers...) }
 
-// Wait returns when everything has ended, which it does with the context of Deploy.
+// Wait returns when all processes have ended, which they do with the context of Deploy.
 func (s *Deployment) Wait() error {
 	err := s.group.Wait()
 	if s.Conn != nil {

@@ -9,7 +9,7 @@ import (
 // farAhead is the maximum number of chunks of a connection in flight.
 const farAhead = 1024
 
-// piece is bytes that were sent together, and when they are to be there.
+// piece is bytes that were sent together, with their arrival time.
 type piece struct {
 	data []byte
 	at   time.Time
@@ -25,7 +25,7 @@ type far struct {
 	end     func()
 }
 
-// far returns the connection, as far away as the proxy makes it.
+// far returns the connection with the proxy's latency.
 func (p *Proxy) far(c net.Conn) net.Conn {
 	if p.Latency == 0 {
 		return c

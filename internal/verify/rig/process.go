@@ -1,6 +1,5 @@
-// Package rig runs deployments of real processes that are broken, loaded or watched
-// from outside: programs that come back when they are killed, servers of NATS and
-// Redis, and the links between them.
+// Package rig runs deployments of real processes for tests that break, load or observe them from outside:
+// programs that restart when they are killed, NATS and Redis servers, and the links between them.
 package rig
 
 import (
@@ -22,8 +21,7 @@ import (
 // restart is the minimum time that a process stays down after it has ended.
 const restart = 200 * time.Millisecond
 
-// Process is a program that is started again whenever it ends, as by a service
-// manager.
+// Process is a program that is restarted whenever it ends, as by a service manager.
 type Process struct {
 	Name string
 	Path string
@@ -36,7 +34,7 @@ type Process struct {
 	until time.Time     // down at least until then
 	exits int
 	peak  int64
-	used  time.Duration // processor time of lives that have ended
+	used  time.Duration // processor time of earlier lives
 }
 
 // Run keeps the process up until ctx ends, and kills it then. Its output goes to
@@ -60,7 +58,7 @@ func (p *Process) Run(ctx context.Context, dir string) error {
 		p.cmd, p.ended = cmd, ended
 		p.mu.Unlock()
 		stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // how it ended plays no part
+		_ = cmd.Wait() // the exit error does not matter
 		stop()
 		p.mu.Lock()
 		p.cmd = nil
@@ -84,7 +82,7 @@ func (p *Process) Kill(down time.Duration) {
 	if cmd == nil {
 		return
 	}
-	p.Peak() // afterwards nobody knows: what the system says of an ended process may be its parent's
+	p.Peak() // measure before the end: the system's figures for an ended process may be its parent's
 	_ = cmd.Process.Kill()
 	<-ended
 }
@@ -142,7 +140,7 @@ func (p *Process) Peak() int64 {
 // Own returns the resident memory that is not of files, which processes share, in bytes.
 func (p *Process) Own() int64 { return memory(p.PID(), "RssAnon") }
 
-// Resident is the memory that the process has resident now, in bytes.
+// Resident returns the current resident memory of the process, in bytes.
 func (p *Process) Resident() int64 { return memory(p.PID(), "VmRSS") }
 
 // CPU returns the processor time that the process has used since its first start, in all its lives.
@@ -263,13 +261,12 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until polls ok until it returns nil, and returns its last error if ctx ends or
-// the limit is over.
+// Until polls ok until it returns nil. It returns ok's last error if ctx ends or the limit has passed.
 func Until(ctx context.Context, limit time.Duration, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		// A question that went nowhere has to be asked again.
+		// A lost request must be repeated.
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		err := ok(attempt)
 		cancel()

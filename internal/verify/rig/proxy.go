@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Proxy stands between one process and one kind of server. It passes bytes on, or
-// delays them, holds them up, loses replies, or cuts.
+// Proxy sits between one process and one kind of server. It passes bytes on, or delays them, blocks them, loses
+// replies, or cuts connections.
 type Proxy struct {
 	// Latency is the delay of each chunk, in both directions, however many are in flight. It is set
 	// before Run.
@@ -36,7 +36,7 @@ func NewProxy(targets ...string) (*Proxy, error) {
 	return &Proxy{listener: l, targets: targets, conns: map[net.Conn]bool{}}, nil
 }
 
-// Addr is where it listens.
+// Addr returns the listening address.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Run accepts connections until ctx ends.
@@ -83,7 +83,7 @@ func (p *Proxy) serve(ctx context.Context, down net.Conn) {
 	both.Wait()
 }
 
-// dial tries each target once, beginning with the next.
+// dial tries each target once, starting with the next.
 func (p *Proxy) dial(ctx context.Context) (conn net.Conn, err error) {
 	p.mu.Lock()
 	targets, first := p.targets, p.next
@@ -132,22 +132,22 @@ func (p *Proxy) pass(to net.Conn, data []byte, reply bool) bool {
 	return err == nil
 }
 
-// Slow delays every chunk by d, and those behind it wait; 0 ends it.
+// Slow delays every chunk by d and blocks those behind it; 0 ends it.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// LoseReplies breaks connections instead of passing on the server's answers: the requests take
-// effect, and the client does not learn it.
+// LoseReplies breaks connections instead of passing on the server's answers: the requests take effect without
+// an answer to the client.
 func (p *Proxy) LoseReplies(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = on
 }
 
-// Hold lets nothing pass until Heal.
+// Hold blocks all traffic until Heal.
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +156,7 @@ func (p *Proxy) Hold() {
 	}
 }
 
-// Heal lets everything pass again.
+// Heal lets all traffic pass again.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Point sends new connections to other targets and cuts those that there are.
+// Point sends new connections to other targets and cuts the existing ones.
 func (p *Proxy) Point(targets ...string) {
 	p.mu.Lock()
 	p.targets = targets

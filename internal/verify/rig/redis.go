@@ -25,7 +25,7 @@ const (
 	sentinelPassword = "watch&word+2%"
 )
 
-// masterName is what Sentinels call their primary.
+// masterName is the Sentinels' name of their primary.
 const masterName = "turnpike"
 
 // Redis is several servers that a client finds by one URL.
@@ -37,7 +37,7 @@ type Redis struct {
 	join      func(ctx context.Context) error
 }
 
-// Run keeps all of it up until ctx ends; the group has the processes.
+// Run keeps all servers running until ctx ends; the group has the processes.
 func (r *Redis) Run(ctx context.Context, group *errgroup.Group, dir string) error {
 	start := func(p *Process) { group.Go(func() error { return p.Run(ctx, dir) }) }
 	for _, s := range r.Servers {
@@ -61,7 +61,7 @@ func (r *Redis) Close() {
 	}
 }
 
-// NewRedisCluster prepares a cluster of three masters that ask for a password.
+// NewRedisCluster prepares a cluster of three masters that require a password.
 func NewRedisCluster(dir string) (*Redis, error) {
 	const masters, slots = 3, 16384
 	r := &Redis{}
@@ -113,8 +113,7 @@ func NewRedisCluster(dir string) (*Redis, error) {
 	return r, nil
 }
 
-// NewSentinels prepares a primary and a replica that three Sentinels watch. All ask for a
-// password.
+// NewSentinels prepares a primary and a replica with three Sentinels. All require a password.
 func NewSentinels(dir string) (*Redis, error) {
 	r := &Redis{}
 	for i := range 2 {
@@ -172,8 +171,8 @@ func NewSentinels(dir string) (*Redis, error) {
 	return r, nil
 }
 
-// watched waits until a Sentinel knows the replica and that many other Sentinels: if it loses the
-// primary earlier, it never promotes another.
+// watched waits until a Sentinel has found the replica and that many other Sentinels: if it loses the primary
+// earlier, it never promotes another.
 func watched(ctx context.Context, addr string, others int) error {
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: sentinelPassword})
 	defer c.Close()

@@ -44,7 +44,7 @@ func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 		conf := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\njetstream { store_dir: %q, max_file_store: %d }\n",
 			name, ports[i], filepath.Join(dir, name), storage)
 		if n > 1 {
-			// Clients are to know the proxies only.
+			// Clients must learn only the proxies' addresses.
 			conf += fmt.Sprintf("cluster { name: chaos, listen: \"127.0.0.1:%d\", routes: [%q], no_advertise: true }\n", ports[n+i], strings.Join(routes, `", "`))
 			conf = strings.ReplaceAll(conf, `\"`, `"`)
 		}
@@ -60,7 +60,7 @@ func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 	return servers, nil
 }
 
-// RedisServer is one redis-server with an append-only file that is synced always.
+// RedisServer is one redis-server with an append-only file that is always synced.
 type RedisServer struct {
 	Process
 	Addr   string
@@ -68,12 +68,12 @@ type RedisServer struct {
 	Client *redis.Client
 }
 
-// NewRedis prepares a server with a directory of its own in dir, and a client of it.
+// NewRedis prepares a server with its own directory in dir, and a client of it.
 func NewRedis(dir, name string) (*RedisServer, error) {
 	return newRedis(dir, name, "redis-server", "")
 }
 
-// newRedis does so with another program, a password if there is one, and more options.
+// newRedis is NewRedis with another program, a password if there is one, and more options.
 func newRedis(dir, name, program, password string, options ...string) (*RedisServer, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -87,8 +87,8 @@ func newRedis(dir, name, program, password string, options ...string) (*RedisSer
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Beyond the limit on the size of files a write fails, as on a full disk; the
-	// signal that comes with it would hide that.
+	// Beyond the file size limit a write fails, as on a full disk; the signal that comes with it would hide
+	// that.
 	s.Process = Process{Name: name, Path: "/bin/sh", Args: append([]string{
 		"-c", `trap "" XFSZ; if [ -e "$DISK_FULL" ]; then ulimit -S -f 1; fi; exec "$0" "$@"`, path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0",
@@ -120,8 +120,8 @@ func (s *RedisServer) FillDisk() (free func() error, err error) {
 	return free, s.limitFiles(1)
 }
 
-// limitFiles bounds the size of files in bytes, if the server is up: it may end at any time, also
-// for other reasons.
+// limitFiles bounds the size of files in bytes, if the server is running: it may end at any time, also for
+// other reasons.
 func (s *RedisServer) limitFiles(size uint64) error {
 	pid := s.PID()
 	if pid == 0 {
@@ -162,13 +162,13 @@ func FillStream(ctx context.Context, js jetstream.JetStream) (free func() error,
 	}
 	for size := 900 << 10; size > 0 && ctx.Err() == nil; {
 		if _, err := js.Publish(ctx, "filler", make([]byte, size)); err != nil {
-			size /= 8 // into what is left
+			size /= 8 // to fill what is left
 		}
 	}
 	return free, nil
 }
 
-// ConnectNATS is the campaign's own connection, past the proxies.
+// ConnectNATS returns a connection that bypasses the proxies.
 func ConnectNATS(servers []*NATSServer) (*nats.Conn, error) {
 	urls := make([]string, len(servers))
 	for i, s := range servers {

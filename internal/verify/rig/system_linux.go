@@ -8,7 +8,7 @@ import (
 
 const unlimited = unix.RLIM_INFINITY
 
-// endWithParent lets the kernel kill a process when the campaign ends, however that ends.
+// endWithParent lets the kernel kill a process when its parent ends, however that happens.
 func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // limitFileSize bounds the size in bytes of the files that a process writes.

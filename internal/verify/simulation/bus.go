@@ -11,12 +11,12 @@ import (
 
 // wire is the bus as one process reaches it.
 type wire struct {
-	bus.Bus // what nothing strikes: Ready, Close
+	bus.Bus // methods without faults: Ready, Close
 
 	p *process
 }
 
-// PublishTurn publishes a turn, or a server loses it, doubles it, or takes its time.
+// PublishTurn publishes a turn. The server may lose it, duplicate it, or delay it.
 func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	return do0(ctx, w.p, toBus, "publish turn", func() error {
 		f := w.p.deployment.faults()
@@ -158,7 +158,7 @@ func (q queue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 		return nil, err
 	}
 	if err := q.p.pass(toBus, "next turn"); err != nil {
-		return nil, err // the message is on its way to nobody
+		return nil, err // the message has no receiver
 	}
 	return delivery{d, q.p}, nil
 }

@@ -35,7 +35,7 @@ type Config struct {
 	// minutes.
 	Strike time.Duration
 
-	// Connect gives one process its way to the store and the bus that all share.
+	// Connect gives one process its connections to the shared store and bus.
 	Connect func() (Backend, error)
 
 	// Rollback, if not nil, restores an earlier copy of the store. The checks of effects and events
@@ -43,21 +43,21 @@ type Config struct {
 	Rollback func() (save, restore func())
 }
 
-// Backend is store and bus as one process has them.
+// Backend is a store and a bus as one process has them.
 type Backend struct {
 	Store state.Store
 	Bus   bus.Bus
 	Close func()
 }
 
-// Faults are the probabilities of what strikes single steps, and how often, on
-// average, something larger strikes a process. Zero is never.
+// Faults are the probabilities of faults at single steps, and the average intervals between larger faults of a
+// process. Zero is never.
 type Faults struct {
-	Crash     float64 // of the process, at each way of a message
+	Crash     float64 // of the process, at each direction of a message
 	LostReply float64 // after the work was done
 	Loss      float64 // of a turn message that the server has acknowledged
 	Double    float64
-	Late      float64 // a message that comes up to two minutes late
+	Late      float64 // a message that arrives up to two minutes late
 
 	Kill, Pause, Sever, Slow, Restore time.Duration
 }
@@ -69,13 +69,13 @@ type Deployment struct {
 	outside *outside
 	clients map[string]*api.Client // by tenant
 	began   time.Time
-	wg      sync.WaitGroup // everything that was started
+	wg      sync.WaitGroup // all goroutines that were started
 
 	mu       sync.Mutex
-	over     bool // no faults any more
-	closed   bool // and no lives
+	over     bool // faults have ended
+	closed   bool // and all processes
 	lives    int
-	slow     time.Time // until when everything is slow
+	slow     time.Time // the time until which everything is slow
 	workers  []*process
 	gateway  *process
 	front    *listener
@@ -87,7 +87,7 @@ type Deployment struct {
 	rolled   bool
 	world    world
 	kept     []string             // runs that retention deleted too early
-	unwanted map[state.RunID]bool // runs that a user deletes, with those below
+	unwanted map[state.RunID]bool // runs that a user deletes, with their descendants
 	batched  map[string][]string  // runs of batches
 }
 
@@ -106,7 +106,7 @@ const (
 	rolledBack fault = "failovers to a copy"
 )
 
-// note writes the trace.
+// note writes a line to the trace.
 func (s *Deployment) note(f fault, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Deployment) ended() bool {
 	return s.closed
 }
 
-// faults are those in force, or nil.
+// faults returns the faults in force, or nil.
 func (s *Deployment) faults() *Faults {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Deployment) latency(d *dice) time.Duration {
 	return d.between(50*time.Microsecond, 3*time.Millisecond)
 }
 
-// published notes an event that the feed has.
+// published records an event that the feed has.
 func (s *Deployment) published(run state.RunID, e bus.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Deployment) published(run state.RunID, e bus.Event) {
 	}
 }
 
-// startWorker begins a life of worker i.
+// startWorker starts worker i.
 func (s *Deployment) startWorker(i int) error {
 	name := fmt.Sprintf("w%d", i)
 	p := s.newProcess(name, func() { s.again(name, func() error { return s.startWorker(i) }) })
@@ -183,7 +183,7 @@ func (s *Deployment) startWorker(i int) error {
 	return nil
 }
 
-// startGateway begins a life of the gateway.
+// startGateway starts the gateway.
 func (s *Deployment) startGateway() error {
 	front := newListener()
 	p := s.newProcess("gateway", func() {
@@ -220,7 +220,7 @@ func (s *Deployment) startGateway() error {
 	return nil
 }
 
-// again brings a dead process back after a while.
+// again restarts a dead process after a while.
 func (s *Deployment) again(name string, start func() error) {
 	s.mu.Lock()
 	closed, lives := s.closed, s.lives
@@ -237,7 +237,7 @@ func (s *Deployment) again(name string, start func() error) {
 	})
 }
 
-// strike brings larger faults down on processes until the time is up.
+// strike injects larger faults into processes until the time is up.
 func (s *Deployment) strike() {
 	var wg sync.WaitGroup
 	end := time.Now().Add(s.cfg.Strike)
@@ -248,7 +248,7 @@ func (s *Deployment) strike() {
 		d := newDice(s.cfg.Seed, what)
 		wg.Go(func() {
 			for {
-				// A third of the draw's span is its mean.
+				// The mean of the draw is a third of its span.
 				wait := d.between(0, 3*mean)
 				if wait >= time.Until(end) {
 					return
@@ -289,7 +289,7 @@ func (s *Deployment) strike() {
 	s.note("", "no faults from here")
 }
 
-// victim draws a process. It may be dead just now.
+// victim draws a process, which may be dead.
 func (s *Deployment) victim(of string, d *dice) *process {
 	n := d.n(len(s.workers) + 1)
 	s.note("", "strike: %s process %d", of, n)
@@ -311,7 +311,7 @@ func (s *Deployment) log(p *process) *slog.Logger {
 	}}))
 }
 
-// logged puts what a process logs into the trace.
+// logged writes the log of a process into the trace.
 type logged struct {
 	s *Deployment
 	p *process
@@ -322,7 +322,7 @@ func (l logged) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// listener takes connections inside the process.
+// listener accepts connections inside the process.
 type listener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -351,7 +351,7 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "simulation", Net: "pipe"} }
 
-// dial connects a user with the gateway that lives now.
+// dial connects a user with the live gateway.
 func (s *Deployment) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	front := s.front
@@ -367,7 +367,7 @@ func (s *Deployment) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Trace returns the last n lines of what happened.
+// Trace returns the last n lines of the trace.
 func (s *Deployment) Trace(n int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/hook"
 )
 
-// watcher is a hook as one process reaches it. It takes its time, objects now and then, and
-// adds notes to some responses.
+// watcher is a hook as one process reaches it. It is slow, sometimes objects, and adds notes to some responses.
 type watcher struct {
 	p    *process
 	dice *dice

@@ -14,9 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// I1 to I9 on a real NATS server, which has the store too, in the bubble's time.
+// The invariants hold on a real NATS server, which is also the store, in the bubble's time (I1 to I9).
 func TestFaultsOnNATS(t *testing.T) {
-	// The server's ticker must be older than the bubble, which cannot hold it.
+	// The server's ticker must be created before the bubble, which cannot contain it.
 	ats.Register()
 	defer ats.Unregister()
 	for _, seed := range drawn(*natsSeeds) {

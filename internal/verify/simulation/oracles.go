@@ -16,7 +16,7 @@ import (
 
 // world records the actions of the store, and their times, independent of what processes know.
 type world struct {
-	aborted  map[state.RunID]time.Time            // when the store had the abort, unless a message came after it
+	aborted  map[state.RunID]time.Time            // when the store got the abort, unless a message came after it
 	recorded map[state.RunID]map[string]time.Time // when the write of the response with a call began, by call
 	deleted  map[state.RunID]time.Time            // by the clock of the simulation
 	ended    map[state.RunID]state.Time           // FinishedAt of the last commit that ended a run
@@ -64,8 +64,8 @@ func (s *Deployment) aborts(run state.RunID) {
 	}
 }
 
-// commits notes a commit that began at a time. All clocks here are the simulation's: entries
-// carry the store's, which may be half a minute away from it.
+// commits records a commit that began at a time. All clocks here are the simulation's: entries carry the
+// store's, which may differ by half a minute.
 func (s *Deployment) commits(run state.RunID, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Deployment) continues(run state.RunID) {
 
 const forever = 1000 * time.Hour
 
-// ends notes the end of a run.
+// ends records the end of a run.
 func (s *Deployment) ends(run state.RunID, at state.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,11 +105,11 @@ func (s *Deployment) deletes(ctx context.Context, in state.Store, run state.RunI
 // briefly is the retention of runs of the agent brief.
 const briefly = 3 * time.Minute
 
-// calm is the time without faults that a process needs, before a tool starts and after it has
-// returned, so that its result must be in the log.
+// calm is the time without faults that a process needs before a tool starts and after it has returned, so that
+// its result must be in the log.
 const calm = 5 * time.Second
 
-// returned notes the result of a tool that its process has time to record.
+// returned records the result of a tool that its process has time to store.
 func (s *Deployment) returned(p *process, c tool.Call, r tool.Result) {
 	from := time.Now().Add(-calm)
 	s.wg.Go(func() {
@@ -231,8 +231,7 @@ func (s *Deployment) checkWithdrawn(logs map[state.RunID][]state.Entry) (errs []
 	return errs
 }
 
-// says reports whether a message is a response with this text, if there is one, and with
-// these calls.
+// says reports whether a message is a response with this text, if any, and with these calls.
 func says(m state.Message, text string, calls []hook.Call) bool {
 	if m.Role != state.RoleAssistant || text != "" && m.Text() != text {
 		return false
@@ -247,8 +246,8 @@ func says(m state.Message, text string, calls []hook.Call) bool {
 	return true
 }
 
-// checkResults returns the results of tools that their runs do not know, although nothing
-// disturbed the worker.
+// checkResults returns the results of tools that are missing in their runs, although nothing disturbed the
+// worker.
 func (s *Deployment) checkResults(logs map[state.RunID][]state.Entry) (errs []error) {
 	for _, r := range s.outside.results {
 		log, ok := logs[r.Run]
@@ -259,7 +258,7 @@ func (s *Deployment) checkResults(logs map[state.RunID][]state.Entry) (errs []er
 			return e.Message != nil && e.Message.Role == state.RoleTool && e.Message.Parts[0].CallID == r.Call && !e.Message.Synthetic
 		})
 		if !known {
-			errs = append(errs, fmt.Errorf("I3: %s of %s returned %q to a worker that nothing disturbed, and the log does not say so", r.Call, r.Run, r.Content))
+			errs = append(errs, fmt.Errorf("I3: %s of %s returned %q to an undisturbed worker, and the log does not contain it", r.Call, r.Run, r.Content))
 		}
 	}
 	return errs
@@ -275,11 +274,11 @@ func (s *Deployment) checkDeleted(b Backend, all []state.State, logs map[state.R
 	}
 	for _, run := range all {
 		if _, deleted := s.world.deleted[run.ID]; deleted {
-			errs = append(errs, fmt.Errorf("%s was deleted, and a list has it", run.ID))
+			errs = append(errs, fmt.Errorf("%s was deleted, and a list contains it", run.ID))
 		}
 		if run.Parent != nil {
 			if _, ok := there[run.Parent.RunID]; !ok {
-				errs = append(errs, fmt.Errorf("%s (%s) is there, and its parent %s is not", run.ID, run.Status, run.Parent.RunID))
+				errs = append(errs, fmt.Errorf("%s (%s) exists, and its parent %s does not", run.ID, run.Status, run.Parent.RunID))
 			}
 		}
 		if n, err := b.Bus.LastEvent(ctx, run.Tenant, run.ID); err != nil || n != int64(len(logs[run.ID])) {
@@ -312,7 +311,7 @@ func (s *Deployment) checkDeleted(b Backend, all []state.State, logs map[state.R
 	}
 	for _, run := range all {
 		if age := now.Sub(run.FinishedAt.Time); run.Agent == "brief" && run.Status.Terminal() && age > briefly+3*time.Minute {
-			errs = append(errs, fmt.Errorf("%s is there %s after its end, it is kept for %s", run.ID, age, briefly))
+			errs = append(errs, fmt.Errorf("%s exists %s after its end, with a retention of %s", run.ID, age, briefly))
 		}
 	}
 	for _, e := range s.kept {
@@ -330,8 +329,7 @@ func errOr(err error) error {
 	return err
 }
 
-// checkLetters returns the dead letters of another tenant than their run's, and those of
-// runs that were deleted.
+// checkLetters returns the dead letters of a tenant other than their run's, and those of deleted runs.
 func (s *Deployment) checkLetters(b Backend, all []state.State) (errs []error) {
 	of := map[state.RunID]string{}
 	for _, run := range all {

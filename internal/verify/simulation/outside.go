@@ -19,13 +19,13 @@ type outside struct {
 	mu      sync.Mutex
 	calls   int
 	effects []effect
-	seen    map[*process]map[state.RunID]bool // aborts that a process has heard of
-	spoken  map[state.RunID]bool              // runs that a person lets go on, whatever was aborted
-	late    []string                          // what began after that
-	odd     []string                          // other things that must not be
-	refused map[string]bool                   // idempotency keys that a probe refuses from now on
-	asked   []hook.Request                    // what hooks were asked
-	results []result                          // what tools returned
+	seen    map[*process]map[state.RunID]bool // aborts that a process has received
+	spoken  map[state.RunID]bool              // runs that a person continued, even after an abort
+	late    []string                          // calls that began after that
+	odd     []string                          // other violations
+	refused map[string]bool                   // idempotency keys that a probe has refused
+	asked   []hook.Request                    // hook requests
+	results []result                          // tool results
 }
 
 // result is a tool's result, returned to a process without faults for a while before and after.
@@ -36,7 +36,7 @@ type result struct {
 	Content string
 }
 
-// effect is one deed of a tool.
+// effect is one effect of a tool.
 type effect struct {
 	Run       state.RunID
 	Call      string
@@ -184,7 +184,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 	return out, nil
 }
 
-// tools are those of one process.
+// tools returns the tools of one process.
 func (s *Deployment) tools(p *process) map[string]tool.Tool {
 	d := newDice(s.cfg.Seed, p.name+" tools")
 	deed := func(from, to time.Duration) tool.Tool {
@@ -192,7 +192,7 @@ func (s *Deployment) tools(p *process) map[string]tool.Tool {
 			began := time.Now()
 			s.outside.begins(ctx, p, c.Run, "tool "+c.Name)
 			s.starts(p, c)
-			// It may be cut off before it has done anything, or after.
+			// It may be cut off before or after its effect.
 			if err := wait(ctx, p, d.between(from, to)); err != nil {
 				return tool.Result{}, err
 			}
@@ -235,7 +235,7 @@ func (s *Deployment) tools(p *process) map[string]tool.Tool {
 	}
 }
 
-// consult asks a person before it does anything.
+// consult asks a person before its effect.
 func (s *Deployment) consult(ctx context.Context, do tool.Tool, c tool.Call) (tool.Result, error) {
 	if c.Resume == nil {
 		return tool.Result{Ask: &tool.Ask{Question: "may I?", State: c.Arguments}}, nil
@@ -248,7 +248,7 @@ func (s *Deployment) consult(ctx context.Context, do tool.Tool, c tool.Call) (to
 	return do.Call(ctx, c)
 }
 
-// render delivers the result of an asynchronous call, some time.
+// render delivers the result of an asynchronous call after a while.
 func (s *Deployment) render(c tool.Call, after time.Duration) {
 	time.Sleep(after)
 	r := api.SignalRequest{SignalID: "render-" + c.ID, ToolResults: []api.ToolResult{{CallID: c.ID, Content: json.RawMessage(`"rendered"`)}}}

@@ -40,7 +40,7 @@ func (d *dice) n(n int) int {
 	return d.rng.IntN(n)
 }
 
-// between draws a time, shorter ones more often.
+// between draws a duration, shorter ones more often.
 func (d *dice) between(from, to time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,8 +56,7 @@ const (
 	toBus
 )
 
-// process is one life of a gateway or a worker. After its death nothing that its
-// goroutines still do has an effect.
+// process is one life of a gateway or a worker. After its death, its goroutines have no more effect.
 type process struct {
 	deployment *Deployment
 	name       string // of this life
@@ -67,10 +66,10 @@ type process struct {
 
 	mu     sync.Mutex
 	dead   bool
-	asleep time.Time          // until when it is stopped
-	cut    map[link]time.Time // until when a link is down
-	after  func()             // what to do about its death
-	upset  time.Time          // until when it is or was last stopped or cut off
+	asleep time.Time          // the time until which it is stopped
+	cut    map[link]time.Time // the time until which a link is down
+	after  func()             // called after its death
+	upset  time.Time          // the time until which it is or was last stopped or cut off
 }
 
 func (s *Deployment) newProcess(name string, after func()) *process {
@@ -102,7 +101,7 @@ func (p *process) alive() bool {
 	return !p.dead
 }
 
-// pause stops the process for a while, whatever it is at.
+// pause stops the process for a while, whatever it is doing.
 func (p *process) pause(d time.Duration) {
 	p.deployment.note(paused, "%s: pause for %s", p.name, d)
 	p.mu.Lock()
@@ -111,7 +110,7 @@ func (p *process) pause(d time.Duration) {
 	p.upsetUntil(p.asleep)
 }
 
-// sever takes a link away for a while.
+// sever cuts a link for a while.
 func (p *process) sever(l link, d time.Duration) {
 	p.deployment.note(severed, "%s: link %d down for %s", p.name, l, d)
 	p.mu.Lock()
@@ -120,7 +119,7 @@ func (p *process) sever(l link, d time.Duration) {
 	p.upsetUntil(p.cut[l])
 }
 
-// upsetUntil notes a disturbance. The caller holds mu.
+// upsetUntil records a disturbance. The caller holds mu.
 func (p *process) upsetUntil(t time.Time) {
 	if t.After(p.upset) {
 		p.upset = t
@@ -147,7 +146,7 @@ func (p *process) rest() {
 	}
 }
 
-// pass carries a message over a link, one way.
+// pass carries a message over a link, in one direction.
 func (p *process) pass(l link, what string) error {
 	if !p.alive() {
 		return errDead
@@ -172,15 +171,15 @@ func (p *process) pass(l link, what string) error {
 	}
 }
 
-// reaches reports whether a message without an answer gets over a link. Its sender may hold a lock,
-// so it takes no time.
+// reaches reports whether a message without an answer passes a link. Its sender may hold a lock, so it takes no
+// time.
 func (p *process) reaches(l link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.dead && time.Until(p.asleep) <= 0 && time.Until(p.cut[l]) <= 0
 }
 
-// do makes a request: there, the work, and back. Neither way is safe.
+// do makes a request: to the server, the work, and back. Either direction may fail.
 func do[T any](ctx context.Context, p *process, l link, what string, work func() (T, error)) (T, error) {
 	var none T
 	if err := p.pass(l, "before "+what); err != nil {

@@ -20,7 +20,7 @@ import (
 type Report struct {
 	Seed     uint64
 	Took     time.Duration // of simulated time
-	Runs     int           // all, children too
+	Runs     int           // including children
 	Turns    int64
 	Effects  int
 	Faults   map[string]int
@@ -32,7 +32,7 @@ type Report struct {
 	Violations []string
 }
 
-// String is the report for people.
+// String returns the report as text.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s, %d runs, %d turns, %d effects", r.Seed, r.Took.Round(time.Second), r.Runs, r.Turns, r.Effects)
@@ -58,8 +58,8 @@ func (r Report) About() []string {
 	})
 }
 
-// Run simulates a deployment until all users have what they wanted, or have lost patience. It must
-// be called in a bubble of testing/synctest.
+// Run simulates a deployment until all users are done or out of patience. It must be called in a bubble of
+// testing/synctest.
 func Run(cfg Config) (Report, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 3
@@ -122,8 +122,8 @@ func (s *Deployment) start() error {
 			return err
 		}
 	}
-	// The duration of a start depends on which goroutine drew a delay first. Later events are at
-	// the same moments for the same seed.
+	// The duration of a start depends on which goroutine drew a delay first. Later events are at the same
+	// moments for the same seed.
 	time.Sleep(started - time.Since(s.began)%started)
 	return nil
 }
@@ -145,7 +145,7 @@ var tenants = []string{state.DefaultTenant, "acme"}
 // started is the round time at which users and faults begin.
 const started = time.Minute
 
-// live lets users and faults have their way, and returns when all is done.
+// live runs users and faults, and returns when all are done.
 func (s *Deployment) live() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Strike+patience)
 	defer cancel()
@@ -178,7 +178,7 @@ func (s *Deployment) live() {
 	time.Sleep(5 * time.Minute) // what is left to finalize
 }
 
-// see is a user's whole life.
+// see runs a user from start to end.
 func (u *user) see(ctx context.Context) error {
 	if err := u.live(ctx); err != nil {
 		return err
@@ -223,12 +223,12 @@ func (s *Deployment) fellBack() bool {
 	return s.rolled
 }
 
-// close ends all lives.
+// close ends all processes.
 func (s *Deployment) close() {
 	s.mu.Lock()
 	s.over, s.closed = true, true
 	s.mu.Unlock()
-	time.Sleep(30 * time.Second) // who was to come back has
+	time.Sleep(30 * time.Second) // every restart is complete
 	s.mu.Lock()
 	lives := append(slices.Clone(s.workers), s.gateway)
 	s.mu.Unlock()

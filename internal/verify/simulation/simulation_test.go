@@ -25,18 +25,18 @@ var (
 	users     = flag.Int("users", 40, "how many users there are")
 )
 
-// usual are the faults of a bad day.
+// usual are frequent faults of every kind.
 var usual = simulation.Faults{
 	Crash: 0.0002, LostReply: 0.002, Loss: 0.01, Double: 0.02, Late: 0.02,
 	Kill: time.Minute, Pause: 2 * time.Minute, Sever: 2 * time.Minute, Slow: 5 * time.Minute,
 }
 
-// simulate runs one seed on the twins in memory.
+// simulate runs one seed on a store and a bus in memory.
 func simulate(t *testing.T, seed uint64, faults simulation.Faults) simulation.Report {
 	t.Helper()
 	var report simulation.Report
 	synctest.Test(t, func(t *testing.T) {
-		skew := time.Duration(int64(seed%61)-30) * time.Second // the store's clock is not the workers'
+		skew := time.Duration(int64(seed%61)-30) * time.Second // the store's clock differs from the workers'
 		b := membus.New()
 		store := memstore.New(memstore.Config{Now: func() time.Time { return time.Now().Add(skew) }})
 		r, err := simulation.Run(simulation.Config{
@@ -63,11 +63,11 @@ func check(t *testing.T, r simulation.Report) {
 	if len(r.Violations) == 0 {
 		return
 	}
-	t.Errorf("again with: go test ./internal/verify/simulation -run '%s' -seed %d\n%s", t.Name(), r.Seed, strings.Join(r.Violations, "\n"))
+	t.Errorf("to reproduce: go test ./internal/verify/simulation -run '%s' -seed %d\n%s", t.Name(), r.Seed, strings.Join(r.Violations, "\n"))
 	t.Log(strings.Join(r.About(), "\n"))
 }
 
-// drawn are the seeds to simulate.
+// drawn returns the seeds to simulate.
 func drawn(n int) []uint64 {
 	if *seed != 0 {
 		return []uint64{*seed}
@@ -79,7 +79,7 @@ func drawn(n int) []uint64 {
 	return all
 }
 
-// I1 to I9: half an hour of faults, and everything that was asked for comes to its end.
+// After half an hour of faults, all submitted runs end and the invariants hold (I1 to I9).
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, seed := range drawn(*seeds) {
@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// I2: a store that falls back to an older copy costs work, and no run its end.
+// A store that falls back to an older copy costs work, but every run ends (I2).
 func TestFailovers(t *testing.T) {
 	t.Parallel()
 	faults := usual
@@ -103,18 +103,18 @@ func TestFailovers(t *testing.T) {
 	}
 }
 
-// A seed gives the same large faults at the same moments to the same processes, and
-// the same wishes of the users. What goroutines make of it in between is theirs.
+// A seed gives the same large faults at the same moments in the same processes, and the same actions of users.
+// The scheduling of goroutines in between may differ.
 func TestSeedsReplay(t *testing.T) {
 	t.Parallel()
 	seed := drawn(1)[0]
 	first, again := simulate(t, seed, usual), simulate(t, seed, usual)
 	if diff := cmp.Diff(strikes(first), strikes(again)); diff != "" {
-		t.Errorf("seed %d goes another way the second time:\n%s", seed, diff)
+		t.Errorf("seed %d differs the second time:\n%s", seed, diff)
 	}
 }
 
-// strikes are the larger faults that a trace tells of.
+// strikes returns the larger faults in a trace.
 func strikes(r simulation.Report) []string {
 	return slices.DeleteFunc(slices.Clone(r.Trace), func(line string) bool { return !strings.Contains(line, "strike: ") })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// user submits one run and sees it through.
+// user submits one run and follows it to the end.
 type user struct {
 	s      *Deployment
 	name   string
@@ -24,7 +24,7 @@ type user struct {
 	run     string
 	forks   []string
 	status  string    // at the end
-	aborted time.Time // when an abort was accepted, unless something was said after it
+	aborted time.Time // when an abort was accepted, unless a message was sent after it
 	seqs    int64     // events seen
 }
 
@@ -70,7 +70,7 @@ func (u *user) live(ctx context.Context) error {
 			return nil // by retention
 		}
 		if missing(err) {
-			// The store has forgotten it: only a failover may do that.
+			// The store has lost it: only a failover may cause that.
 			if !u.s.fellBack() {
 				return fmt.Errorf("I1: run %s is gone", u.run)
 			}
@@ -100,19 +100,19 @@ func (u *user) live(ctx context.Context) error {
 	}
 }
 
-// submit asks until it was accepted, under one key, so that it counts once.
+// submit repeats the submission under one key until it is accepted, so that it counts once.
 func (u *user) submit(ctx context.Context) error {
 	u.aborted = time.Time{}
 	for ctx.Err() == nil {
 		run, err := u.client().Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name)
 		if err == nil {
 			if u.run != "" && u.run != run.ID && !u.s.fellBack() {
-				return fmt.Errorf("the key %s gives %s and %s", u.name, u.run, run.ID)
+				return fmt.Errorf("the key %s returned %s and %s", u.name, u.run, run.ID)
 			}
 			u.run = run.ID
-			// Twice, to see that it is one.
+			// Submit it twice, to check that it is one run.
 			if again, err := u.client().Submit(ctx, api.SubmitRequest{Agent: u.agent, Input: json.RawMessage(`"go"`)}, u.name); err == nil && again.ID != run.ID && !u.s.fellBack() {
-				return fmt.Errorf("the key %s gives %s and %s", u.name, run.ID, again.ID)
+				return fmt.Errorf("the key %s returned %s and %s", u.name, run.ID, again.ID)
 			}
 			return nil
 		}
@@ -121,10 +121,10 @@ func (u *user) submit(ctx context.Context) error {
 		}
 		time.Sleep(time.Second)
 	}
-	return fmt.Errorf("nobody takes the run: %w", ctx.Err())
+	return fmt.Errorf("no gateway accepts the run: %w", ctx.Err())
 }
 
-// cancel reports whether there is nothing more to ask for.
+// cancel cancels the run, and reports whether no further attempt is needed.
 func (u *user) cancel(ctx context.Context) bool {
 	_, err := u.client().Cancel(ctx, u.run, "enough")
 	u.s.note("", "%s: cancel %s: %v", u.name, u.run, err)
@@ -135,7 +135,7 @@ func (u *user) cancel(ctx context.Context) bool {
 	return refused(err)
 }
 
-// signal reports whether there is nothing more to say.
+// signal sends a signal, and reports whether no further attempt is needed.
 func (u *user) signal(ctx context.Context, run string, r api.SignalRequest) bool {
 	if r.Message != nil {
 		u.aborted = time.Time{}
@@ -188,7 +188,7 @@ func (u *user) deleteEarly(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes a run that has ended, with all below it.
+// delete deletes an ended run with its descendants.
 func (u *user) delete(ctx context.Context) error {
 	for ctx.Err() == nil {
 		all, err := u.s.tree(ctx, u.client(), u.run)
@@ -200,17 +200,17 @@ func (u *user) delete(ctx context.Context) error {
 		if err == nil || missing(err) {
 			for id := range all {
 				if !u.s.deleted(id) {
-					return fmt.Errorf("%s was deleted, and %s below it was not", u.run, id)
+					return fmt.Errorf("%s was deleted, and its descendant %s was not", u.run, id)
 				}
 			}
 			return nil
 		}
-		time.Sleep(every) // a child may still be at work for a parent that was cancelled
+		time.Sleep(every) // a child may still work for a cancelled parent
 	}
 	return fmt.Errorf("%s cannot be deleted: %w", u.run, ctx.Err())
 }
 
-// fork forks a run that has ended, and sees the fork through.
+// fork forks an ended run, and follows the fork.
 func (u *user) fork(ctx context.Context) error {
 	turns, err := u.client().Turns(ctx, u.run)
 	if err != nil || len(turns) == 0 {
@@ -222,7 +222,7 @@ func (u *user) fork(ctx context.Context) error {
 		run, err := u.client().ForkWithKey(ctx, u.run, api.ForkRequest{Turn: &turn, Input: json.RawMessage(`"once more"`)}, key)
 		u.s.note("", "%s: fork %s: %v", u.name, u.run, err)
 		if err != nil && refused(err) {
-			return nil // there is no such turn to fork from, or the run is gone
+			return nil // the turn cannot be forked, or the run is gone
 		}
 		if err == nil {
 			id = run.ID
@@ -249,7 +249,7 @@ func (u *user) fork(ctx context.Context) error {
 	return fmt.Errorf("I2: the fork %s of %s does not end: %w", id, u.run, ctx.Err())
 }
 
-// tree returns a run and all below it.
+// tree returns a run and its descendants.
 func (s *Deployment) tree(ctx context.Context, c *api.Client, root string) (map[string]bool, error) {
 	all := map[string]bool{root: true}
 	for above := []string{root}; len(above) > 0; {
@@ -274,7 +274,7 @@ func (s *Deployment) deleted(id string) bool {
 	return ok
 }
 
-// disown notes runs that a user deletes: retention did not.
+// disown records runs that a user deletes, as opposed to retention.
 func (s *Deployment) disown(all map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +288,7 @@ func conflict(err error) bool {
 	return ok && p.Status == http.StatusConflict
 }
 
-// watch follows the run's events from the first, and checks that they come without
-// gap or double.
+// watch follows the run's events from the first, and checks that there is no gap and no duplicate.
 func (u *user) watch(ctx context.Context) error {
 	for e, err := range u.client().Events(ctx, u.run, u.seqs) {
 		switch {
@@ -342,13 +341,13 @@ func (b *batch) see(ctx context.Context) error {
 		case got.Done && (b.s.faults() == nil || b.s.cfg.Faults.Restore == 0):
 			return nil
 		case got.Total == batchSize && got.Counts != nil && sum(got.Counts) < batchSize:
-			id = "" // a gateway died over it: its key completes it
+			id = "" // a gateway died during it: its key completes it
 		}
 	}
 	return fmt.Errorf("I2: batch %s of %s does not end: %w", id, b.name, ctx.Err())
 }
 
-// batch notes the runs of a batch.
+// batch records the runs of a batch.
 func (s *Deployment) batch(name string, runs []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +368,7 @@ func missing(err error) bool {
 	return ok && p.Status == http.StatusNotFound
 }
 
-// refused reports whether an error will be the same the next time.
+// refused reports whether an error will be the same at the next attempt.
 func refused(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests

@@ -15,7 +15,7 @@ func Confinement(tb testing.TB, cfg confine.Config) *confine.Confinement {
 		tb.Fatal(err)
 	}
 	if r := c.Report(); r.Err != nil {
-		tb.Logf("programs run as they are: %v", r.Err)
+		tb.Logf("programs run unconfined: %v", r.Err)
 		cfg.Mode = confine.Off
 		if c, err = confine.New(cfg); err != nil {
 			tb.Fatal(err)

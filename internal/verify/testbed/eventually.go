@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Patience is the time that a test waits for an expected event. No machine is so busy that it takes
-// as long.
+// Patience is the time that a test waits for an expected event. It is long enough for a busy machine.
 const Patience = 2 * time.Minute
 
 // Eventually waits until ok returns nil, and ends the test with its last error if that

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// NATS returns a connection to a JetStream server of the test's own.
+// NATS returns a connection to the test's own JetStream server.
 func NATS(tb testing.TB) *nats.Conn {
 	tb.Helper()
 	s := NATSServer(tb)
@@ -37,8 +37,8 @@ func NATSServer(tb testing.TB) *devserver.Server {
 	return s
 }
 
-// NATSWith starts a server as a deployment may have one of its own: on loopback, with
-// JetStream, the defaults of nats-server, and what set changes.
+// NATSWith starts a server as a deployment may have one: on loopback, with JetStream, the defaults of
+// nats-server, and the changes of set.
 func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
 	tb.Helper()
 	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true}
@@ -55,8 +55,8 @@ func NATSWith(tb testing.TB, set func(*server.Options)) *server.Server {
 	return s
 }
 
-// NATSCluster starts n servers with JetStream that are one cluster, and returns when the
-// cluster has a leader and knows of all of them.
+// NATSCluster starts a cluster of n servers with JetStream, and returns when it has a leader that has seen all
+// of them.
 func NATSCluster(tb testing.TB, n int) []*server.Server {
 	tb.Helper()
 	routes := make([]*url.URL, n)
@@ -95,7 +95,7 @@ func NATSCluster(tb testing.TB, n int) []*server.Server {
 	return servers
 }
 
-// URLs returns the addresses of servers, by commas.
+// URLs returns the addresses of servers, separated by commas.
 func URLs(servers []*server.Server) string {
 	urls := make([]string, len(servers))
 	for i, s := range servers {

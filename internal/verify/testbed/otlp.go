@@ -71,7 +71,7 @@ type Collector struct {
 	raw   []byte
 }
 
-// meters takes the metrics of a collector.
+// meters receives the metrics of a collector.
 type meters struct {
 	metrics.UnimplementedMetricsServiceServer
 

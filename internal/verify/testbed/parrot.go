@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ParrotTools are the tools of a Parrot.
+// ParrotTools returns the names of the tools of a Parrot.
 func ParrotTools() []string {
 	return []string{"asks", "asks_in_between", "bars", "crashes", "fails", "keeps", "paints", "refuses", "says"}
 }
@@ -79,7 +79,7 @@ func Parrot(secret string) *mcp.Server {
 	return s
 }
 
-// ServeParrot is the life of a process that is a Parrot on its standard streams.
+// ServeParrot serves a Parrot on the standard streams.
 func ServeParrot(secret string) error {
 	return Parrot(secret).Run(context.Background(), &mcp.StdioTransport{})
 }

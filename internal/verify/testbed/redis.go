@@ -14,9 +14,9 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/devserver"
 )
 
-// Redis returns the URL of a Redis server that is shared by the tests of a
-// package: the one that TURNPIKE_TEST_REDIS_URL names, a redis-server of this machine,
-// or a container where a Docker engine answers. It never skips.
+// Redis returns the URL of a Redis server shared by the tests of a package: the one that
+// TURNPIKE_TEST_REDIS_URL names, a local redis-server, or a container if a Docker engine answers. It never
+// skips.
 func Redis(tb testing.TB) string {
 	tb.Helper()
 	url, err := shared()
@@ -42,8 +42,8 @@ var shared = sync.OnceValues(func() (string, error) {
 	return url, nil
 })
 
-// input keeps a container alive: it ends when this process does, however that ends.
-var input io.WriteCloser //nolint:unused // to hold it is its use
+// input keeps a container alive: the container ends when this process does, however that happens.
+var input io.WriteCloser //nolint:unused // only held
 
 // startContainer starts Redis in a container that is removed when this process ends.
 func startContainer() (url string, err error) {
@@ -59,7 +59,7 @@ func startContainer() (url string, err error) {
 	return fmt.Sprintf("redis://127.0.0.1:%d/0", port), startReady(cmd)
 }
 
-// RedisServer is a redis-server process of a test's own.
+// RedisServer is the test's own redis-server process.
 type RedisServer struct {
 	URL  string
 	PID  int
@@ -67,8 +67,7 @@ type RedisServer struct {
 	cmd  *exec.Cmd
 }
 
-// RedisProcess starts a redis-server on a directory of the test's, with further
-// options as on its command line.
+// RedisProcess starts a redis-server in a directory of the test, with further command line options.
 func RedisProcess(tb testing.TB, args ...string) *RedisServer {
 	tb.Helper()
 	s, err := startRedis(tb.TempDir(), args...)
@@ -91,7 +90,7 @@ func startRedis(dir string, args ...string) (*RedisServer, error) {
 	return s, s.Start()
 }
 
-// Start starts the server, again after Kill.
+// Start starts the server, or restarts it after Kill.
 func (s *RedisServer) Start() error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {

@@ -56,8 +56,8 @@ func (a *Authority) Issue(name string) (cert, key string) {
 	return a.write(name+".pem", "CERTIFICATE", a.sign(template, &k.PublicKey)), a.write(name+".key", "EC PRIVATE KEY", der)
 }
 
-// ServerConfig returns the settings of a server on loopback that wants clients to show a
-// certificate of this authority.
+// ServerConfig returns the settings of a server on loopback that requires client certificates of this
+// authority.
 func (a *Authority) ServerConfig() *tls.Config {
 	a.tb.Helper()
 	pair, err := tls.LoadX509KeyPair(a.Issue("server"))

@@ -21,7 +21,7 @@ func TestBus(t *testing.T) {
 	})
 }
 
-// The feed has the events of a run in order, also if two workers publish them at the same time (I9).
+// The feed has the events of a run in order, also if two workers publish them concurrently (I9).
 func TestFeedOfTwoPublishers(t *testing.T) {
 	t.Parallel()
 	const runs, length = 500, 20

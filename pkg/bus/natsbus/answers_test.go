@@ -50,8 +50,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// Whoever waits for an answer is told when it will not come: at the end of the
-// connection that the question went over, of the context, or of its patience.
+// A waiting caller learns when no answer will come: when the connection of its request, its context or its
+// timeout ends.
 func TestAnswersThatDoNotCome(t *testing.T) {
 	t.Parallel()
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT})
@@ -65,7 +65,7 @@ func TestAnswersThatDoNotCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	silent, err := nc.SubscribeSync("silent") // hears, and never answers
+	silent, err := nc.SubscribeSync("silent") // receives, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +108,6 @@ func TestAnswersThatDoNotCome(t *testing.T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.open) != 0 {
-		t.Errorf("%d questions are kept for nobody", len(a.open))
+		t.Errorf("%d requests are kept without a waiting caller", len(a.open))
 	}
 }

@@ -46,7 +46,7 @@ func TestFeedOfCloudEvents(t *testing.T) {
 	if string(m.Data) != string(event.Data) {
 		t.Errorf("the data is %s", m.Data)
 	}
-	// In binary mode the bindings to NATS and HTTP name the headers alike.
+	// In binary mode, the NATS and HTTP bindings use the same header names.
 	header := http.Header{}
 	for name, values := range m.Header {
 		for _, value := range values {
@@ -58,6 +58,6 @@ func TestFeedOfCloudEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ce.Validate(); err != nil || ce.ID() != string(run)+":7" || ce.Subject() != string(run) || !ce.Time().Equal(at.Time) || !bytes.Equal(ce.Data(), m.Data) {
-		t.Errorf("the SDK of CloudEvents reads %s, %v", ce, err)
+		t.Errorf("the CloudEvents SDK reads %s, %v", ce, err)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
 
-// I2: whoever is connected to a server that fell silent looks for another one long
-// before a lease of the default length is over.
+// A client of an unresponsive server looks for another well before a lease of default length ends (I2).
 func TestUnresponsiveServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	nc, err := natsbus.Connect(testbed.NATSServer(t).URL(), "test")

@@ -28,7 +28,7 @@ func FuzzDecodeTurn(f *testing.F) {
 	})
 }
 
-// Whatever lies in the stream of dead letters can be listed.
+// Any message in the stream of dead letters can be listed.
 func FuzzDeadLetter(f *testing.F) {
 	for _, seed := range []string{
 		`{"kind":"turn","lane":"normal","run_id":"run_01JD3X9K3W8Q4V5N6M7P8R9S0T","cause":"poisoned","at":"2026-11-20T12:00:00Z","data":"{}","version":3,"attempts":5}`,
@@ -49,7 +49,7 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
-// Whatever comes on the subject of a run's live events is a range that grows, or nothing.
+// Any message on the subject of a run's live events decodes to a growing range, or to nothing.
 func FuzzNotice(f *testing.F) {
 	for _, seed := range []string{"0 1", "1 1", "2 1", "-1 1", "0 9223372036854775807", "0 9223372036854775808", " ", "0  1", `{"seq":null}`, "+0 1"} {
 		f.Add([]byte(seed))

@@ -2,7 +2,7 @@ package natsbus
 
 import "time"
 
-// ForgetReady has the next calls of Ready and IntakeReady look at streams, and not repeat an answer.
+// ForgetReady makes the next calls of Ready and IntakeReady check the streams instead of repeating an answer.
 func ForgetReady(b *Bus) {
 	for _, w := range []*writes{&b.turnWrites, &b.intakeWrites} {
 		w.mu.Lock()

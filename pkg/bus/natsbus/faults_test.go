@@ -36,8 +36,8 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// I6: a message that comes to a worker whose slots are taken meanwhile goes to
-// another at once, not after the ack wait.
+// A message that arrives after the worker's slots were taken goes to another worker at once, not after the ack
+// wait (I6).
 func TestAbandonedPullGivesBack(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -69,8 +69,7 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	}
 }
 
-// I6: what was fetched ahead for a worker that has no free slots any more goes to another
-// at once, and so does what comes after.
+// Prefetched messages of a worker without free slots go to another at once, and so do later ones (I6).
 func TestFetchedAheadGoesBack(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -116,8 +115,7 @@ func TestFetchedAheadGoesBack(t *testing.T) {
 	}
 }
 
-// Losing the whole queue loses nothing: streams that are gone are made anew, by
-// whoever publishes and by whoever waits.
+// The loss of the whole queue loses nothing: publishers and consumers recreate missing streams.
 func TestStreamsAreRestored(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -138,7 +136,7 @@ func TestStreamsAreRestored(t *testing.T) {
 		}
 	}
 	run := newRun()
-	// A message on its way while the stream is made may have no answer.
+	// A message in flight while the stream is created may get no answer.
 	testbed.Eventually(t, "PublishEvents", func() error {
 		return b.PublishEvents(t.Context(), state.DefaultTenant, run, []bus.Event{{Seq: 1, Data: []byte("{}")}})
 	})
@@ -162,7 +160,7 @@ func TestCloseLeavesTheConnection(t *testing.T) {
 	}
 }
 
-// A connection that its owner closed ends those who wait on it.
+// Next ends when the owner of the connection closes it.
 func TestClosedConnectionEndsNext(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -181,7 +179,7 @@ func TestClosedConnectionEndsNext(t *testing.T) {
 	}
 }
 
-// I9: however often events are published, the feed has each once, in order.
+// The feed has each event once, in order, however often events are published (I9).
 func TestFeedHasEachEventOnce(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -215,7 +213,7 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 	}
 }
 
-// An event that the server does not take must not stop its run.
+// An event that the server rejects does not stop its run.
 func TestOversizedEventIsLeftOut(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -237,8 +235,8 @@ func TestOversizedEventIsLeftOut(t *testing.T) {
 	}
 }
 
-// A server ends a connection on which a subject is longer than it takes. A worker
-// must not lose its own because a submitter names one.
+// A server closes a connection on which a subject is too long. A submitter cannot cause that for a worker
+// through a reply subject.
 func TestReplySubjectIsBounded(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -259,7 +257,7 @@ func TestReplySubjectIsBounded(t *testing.T) {
 	}
 }
 
-// A submitter names where the answer goes, and must not give orders that way.
+// A submitter chooses the reply subject, but cannot use it to send commands.
 func TestReplySubjects(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -286,7 +284,7 @@ func TestReplySubjects(t *testing.T) {
 	}
 	m, err := sub.NextMsgWithContext(soon(t))
 	if err != nil || m.Subject != "answers.here" || string(m.Data) != "taken" {
-		t.Fatalf("heard %v, %v", m, err)
+		t.Fatalf("received %v, %v", m, err)
 	}
 }
 
@@ -310,7 +308,7 @@ func TestOpenRefusesWrongConsumer(t *testing.T) {
 	}
 }
 
-// What can be changed is brought to what this process needs.
+// Settings that can be changed are updated to what this process needs.
 func TestOpenMendsConsumer(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

@@ -20,7 +20,7 @@ import (
 
 const mib = 1 << 20
 
-// The feed may be kept for less time than NATS remembers ids elsewhere, also where it was kept for
+// The feed may be retained for less time than NATS remembers message ids elsewhere, also if its retention was
 // longer before.
 func TestShortFeed(t *testing.T) {
 	t.Parallel()
@@ -42,13 +42,13 @@ func TestShortFeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := s.CachedInfo().Config; c.MaxAge != age || c.Duplicates > age {
-			t.Errorf("a feed of %s is kept for %s and remembers ids for %s", age, c.MaxAge, c.Duplicates)
+			t.Errorf("a feed of %s is retained for %s and remembers ids for %s", age, c.MaxAge, c.Duplicates)
 		}
 		_ = b.Close()
 	}
 }
 
-// A bus whose server cannot store is not ready, although it answers reads, and is again once there is
+// A bus whose server cannot store is not ready, although it answers reads, and is ready again once there is
 // space. Its probes leave nothing behind.
 func TestNotReadyWithoutSpace(t *testing.T) {
 	t.Parallel()
@@ -103,8 +103,8 @@ func TestNotReadyWithoutSpace(t *testing.T) {
 	})
 }
 
-// Streams beside that of the turns are bounded: full ones refuse or forget, each as its
-// messages allow, and turns go on.
+// All streams but that of the turns are bounded: a full one rejects or discards, as its messages allow, and
+// turns continue.
 func TestFullStreamsLeaveTurnsAlone(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -159,8 +159,8 @@ func limitOf(t *testing.T, js jetstream.JetStream, name string) int64 {
 	return s.CachedInfo().Config.MaxBytes
 }
 
-// Streams without limits get them, and lower limits are raised; higher ones stay. Dead
-// letters that are there are not cut off.
+// Streams without limits get them, and lower limits are raised; higher ones stay. Existing dead letters are not
+// discarded.
 func TestLimitsOfStreamsThatExist(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -188,7 +188,7 @@ func TestLimitsOfStreamsThatExist(t *testing.T) {
 	for _, c := range []struct{ submit, want int64 }{{2 * mib, 2 * mib}, {3 * mib, 3 * mib}, {2 * mib, 3 * mib}} {
 		findings := openWith(c.submit, mib)
 		if have := limitOf(t, js, "TURNPIKE_SUBMIT"); have != c.want {
-			t.Errorf("asked for %d the limit of SUBMIT is %d, want %d", c.submit, have, c.want)
+			t.Errorf("configured for %d, the limit of SUBMIT is %d, want %d", c.submit, have, c.want)
 		}
 		if have := limitOf(t, js, "TURNPIKE_DEAD"); have > 0 {
 			t.Errorf("1.5 MB of dead letters were cut to %d bytes", have)
@@ -198,26 +198,25 @@ func TestLimitsOfStreamsThatExist(t *testing.T) {
 			told = told || f.Name == "nats: stream TURNPIKE_DEAD" && !f.OK && !f.Fatal && strings.Contains(f.Remedy, "TURNPIKE_DEAD_MIB")
 		}
 		if !told {
-			t.Errorf("nothing is said of the dead letters: %+v", findings)
+			t.Errorf("no finding about the dead letters: %+v", findings)
 		}
 	}
 	openWith(3*mib, 4*mib)
 	if have := limitOf(t, js, "TURNPIKE_DEAD"); have != 4*mib {
-		t.Errorf("with room for them the limit of dead letters is %d", have)
+		t.Errorf("with space for them the limit of dead letters is %d", have)
 	}
 	if have := limitOf(t, js, "TURNPIKE_CONTROL"); have > 0 {
-		t.Errorf("CONTROL has a limit of %d that nobody asked for", have)
+		t.Errorf("CONTROL has an unconfigured limit of %d", have)
 	}
 	if have := limitOf(t, js, "TURNPIKE_TURNS"); have > 0 {
 		t.Errorf("TURNS has a limit of %d", have)
 	}
 }
 
-// A server that has less to give than the limits reserve serves all the same, and Check says
-// that a stream has none.
+// A server with less storage than the limits reserve still works, and Check reports the stream without a limit.
 func TestLimitsBeyondTheDisk(t *testing.T) {
 	t.Parallel()
-	// As much as one of the limits, which would leave nothing for other streams.
+	// The storage equals one of the limits, which would leave nothing for other streams.
 	s := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 512 * mib })
 	nc, err := natsbus.Connect(s.ClientURL(), "test")
 	if err != nil {
@@ -238,7 +237,7 @@ func TestLimitsBeyondTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANOTHER", Subjects: []string{"another"}}); err != nil {
-		t.Errorf("nobody else may have a stream any more: %v", err)
+		t.Errorf("no other stream can be created: %v", err)
 	}
 	for _, f := range findings {
 		if f.Name == "nats: stream TURNPIKE_SUBMIT" && (f.OK || !strings.Contains(f.Remedy, "max_file_store")) {

@@ -29,7 +29,7 @@ func open(tb testing.TB, nc *nats.Conn, prefix string) *natsbus.Bus {
 	return b
 }
 
-// deployment is a bus with a service beside it that submits.
+// deployment is a bus with a service next to it that submits.
 type deployment struct {
 	*natsbus.Bus
 
@@ -128,7 +128,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A message that is no turn becomes a dead letter and holds nobody up.
+// A malformed turn message becomes a dead letter and blocks nothing.
 func TestMalformedTurn(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

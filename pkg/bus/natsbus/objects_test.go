@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// doctor reports a tenant whose files are nearly as large as they may be.
+// doctor reports a tenant whose files are close to their limit.
 func TestCheckNamesFullFiles(t *testing.T) {
 	t.Parallel()
 	b := tenantBus(t, testbed.NATS(t), natsbus.Config{Limits: natsbus.Limits{Files: mib}}, "evil")
@@ -45,7 +45,7 @@ func TestCheckNamesFullFiles(t *testing.T) {
 	}
 }
 
-// A tenant whose objects have reached their limit stores no more, and others do.
+// A tenant whose objects have reached their limit can store no more; others can.
 func TestObjectsHaveLimits(t *testing.T) {
 	t.Parallel()
 	b := tenantBus(t, testbed.NATS(t), natsbus.Config{Limits: natsbus.Limits{Files: mib}}, "evil", "acme")
@@ -79,7 +79,7 @@ func TestObjectsHaveLimits(t *testing.T) {
 	}
 }
 
-// What an uploader that dies has stored is no object, and another process finds and deletes it.
+// The partial upload of a dead process is not an object, and another process finds and deletes it.
 func TestObjectOfDeadUploader(t *testing.T) {
 	t.Parallel()
 	s := testbed.NATSServer(t)
@@ -112,7 +112,7 @@ func TestObjectOfDeadUploader(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, half); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("half an object was read: %v", err)
+		t.Errorf("a partial object could be read: %v", err)
 	}
 	if err := b.DeleteObject(t.Context(), "acme", "half"); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Who has free slots asks again before all that it asked for has come: the server
-// deals messages out by turns to those that have a request open.
+// A worker with free slots requests more before all requested messages have arrived: the server distributes
+// messages in turn to open requests.
 func TestAsksBeforeTheLastHasCome(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -50,7 +50,7 @@ func TestAsksBeforeTheLastHasCome(t *testing.T) {
 		select {
 		case batch := <-asked:
 			if batch != want {
-				t.Errorf("asks for %d, want %d", batch, want)
+				t.Errorf("requests %d, want %d", batch, want)
 			}
 		case <-time.After(2 * time.Minute):
 			t.Fatal("does not ask")

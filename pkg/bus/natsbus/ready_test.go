@@ -32,7 +32,7 @@ func notReady(t *testing.T, b *natsbus.Bus, ready func(context.Context) error, s
 	return err
 }
 
-// breakStream makes one stream take no writes, and returns how to mend it, which may be nil.
+// breakStream makes one stream reject writes, and returns how to repair it, which may be nil.
 func breakStream(t *testing.T, js jetstream.JetStream, name, how string) (mend func()) {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
@@ -71,7 +71,7 @@ func breakStream(t *testing.T, js jetstream.JetStream, name, how string) (mend f
 	return nil
 }
 
-// A bus is not ready if any stream of turns takes no writes, although the others do.
+// A bus is not ready if any stream of turns rejects writes, although the others accept them.
 func TestReadyLooksAtEachStreamOfTurns(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"full", "sealed", "without subjects", "mirrored"} {
@@ -79,7 +79,7 @@ func TestReadyLooksAtEachStreamOfTurns(t *testing.T) {
 			t.Run(how+" "+stream, func(t *testing.T) {
 				t.Parallel()
 				nc := testbed.NATS(t)
-				b := spreadOver(t, nc, 20) // more than one look probes
+				b := spreadOver(t, nc, 20) // more than one check covers
 				if err := b.Ready(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +99,7 @@ func TestReadyLooksAtEachStreamOfTurns(t *testing.T) {
 	}
 }
 
-// A stream without a leader takes no writes, although the others of the cluster do.
+// A stream without a leader accepts no writes, although the others of the cluster do.
 func TestNotReadyWithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := testbed.NATSCluster(t, 3)
@@ -138,11 +138,11 @@ func TestNotReadyWithoutALeader(t *testing.T) {
 	})
 }
 
-// The intake is not ready if any stream to which clients publish takes no writes. Turns are not
-// affected. No probe is left, and none reaches a gateway's queue.
+// The intake is not ready if any stream for clients rejects writes. Turns are not affected. No probe message is
+// left behind or reaches a gateway's queue.
 func TestIntakeReadyLooksAtEachTenant(t *testing.T) {
 	t.Parallel()
-	const tenants = 100 // with two streams each: more than one look probes
+	const tenants = 100 // with two streams each: more than one check covers
 	nc := testbed.NATS(t)
 	b := open(t, nc, "")
 	names := make([]string, tenants)
@@ -170,7 +170,7 @@ func TestIntakeReadyLooksAtEachTenant(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_ = m.Ack() // it comes again
+				_ = m.Ack() // it is redelivered
 				got <- m
 			}
 		}()
@@ -190,14 +190,14 @@ func TestIntakeReadyLooksAtEachTenant(t *testing.T) {
 		mend()
 		testbed.Eventually(t, "the intake is ready again", func() error { return b.IntakeReady(t.Context()) })
 	}
-	// The stream of a tenant that was closed is none to which clients publish.
+	// The stream of a closed tenant does not count.
 	if err := b.CloseTenant(t.Context(), "tenant-77"); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
 		natsbus.ForgetReady(b)
 		if err := b.IntakeReady(t.Context()); err != nil {
-			t.Fatalf("of a closed tenant IntakeReady says %v", err)
+			t.Fatalf("with a closed tenant IntakeReady returns %v", err)
 		}
 	}
 	testbed.Eventually(t, "no probe is left", func() error {
@@ -209,7 +209,7 @@ func TestIntakeReadyLooksAtEachTenant(t *testing.T) {
 		}
 		return streams.Err()
 	})
-	// A submission comes, and nothing came before it.
+	// A submission arrives, and nothing before it.
 	if _, err := js.Publish(t.Context(), "turnpike.t.tenant-5.submit.a", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -218,8 +218,8 @@ func TestIntakeReadyLooksAtEachTenant(t *testing.T) {
 	}
 }
 
-// A publish that the server refuses has the next look probe its stream, however many others
-// there are; one that it stores saves the probe.
+// A publish that the server rejects makes the next check probe its stream, however many others exist; one that
+// it stores saves the probe.
 func TestReadyFollowsPublishes(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -245,7 +245,7 @@ func TestReadyFollowsPublishes(t *testing.T) {
 	}
 	breakStream(t, js, stream, "full")
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, "x"); err == nil {
-		t.Fatal("a full stream has taken a turn")
+		t.Fatal("a full stream accepted a turn")
 	}
 	if err := b.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), stream+":") {
 		t.Errorf("after a refused publish Ready = %v", err)

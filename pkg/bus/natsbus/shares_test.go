@@ -14,9 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
 
-// Every tenant has a limit on a server with space for the first few: their shares become smaller, whether
-// tenants come one after the other or all are known at once. No message is lost by that, and others may
-// still have streams.
+// Every tenant has a limit on a server with space for the first few only: the shares shrink, whether tenants
+// arrive one by one or are all known at once. No message is lost, and other streams can still be created.
 func TestSharesOfManyTenants(t *testing.T) {
 	t.Parallel()
 	const tenants = 40
@@ -77,7 +76,7 @@ func TestSharesOfManyTenants(t *testing.T) {
 				t.Errorf("%d of %d messages are left", n, messages)
 			}
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANOTHER", Subjects: []string{"another"}}); err != nil {
-				t.Errorf("a stream of others: %v", err)
+				t.Errorf("a stream outside Turnpike: %v", err)
 			}
 			if err := check.Err(b.Check(t.Context())); err != nil {
 				t.Error(err)

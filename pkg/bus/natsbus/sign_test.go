@@ -35,7 +35,7 @@ func openWith(t *testing.T, nc *nats.Conn, keys string) *natsbus.Bus {
 	return b
 }
 
-// capture hears what passes on a subject, as a thief does.
+// capture records the messages on a subject, as an attacker could.
 func capture(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.SubscribeSync(subject)
@@ -57,8 +57,8 @@ func next(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// forgeries are what a thief makes of a message that is right: without a signature, with that of
-// another text, of another subject, or with one that is cut, and once more as it is.
+// forgeries sends variants of a valid message: without a signature, with that of another text or subject, with
+// a truncated one, and an exact replay.
 func forgeries(t *testing.T, nc *nats.Conn, m *nats.Msg, elsewhere string) {
 	t.Helper()
 	send := func(subject, data string, mac ...string) {
@@ -82,12 +82,12 @@ func forgeries(t *testing.T, nc *nats.Conn, m *nats.Msg, elsewhere string) {
 	send(m.Subject, string(m.Data), "x"+code)
 	send(m.Subject, string(m.Data), first+".zzz."+code[strings.LastIndexByte(code, '.')+1:])
 	send(m.Subject, string(m.Data), "...", "a.b.c.d")
-	send(m.Subject, string(m.Data), code) // once more
+	send(m.Subject, string(m.Data), code) // a replay
 	send(elsewhere, string(m.Data), code)
 }
 
-// Live events that nobody of the deployment has sent are not delivered, whatever of a right one
-// is in them; those of a process whose newest key is another are.
+// Live events that no process of the deployment sent are not delivered, however much they copy of valid ones;
+// those signed with an older valid key are.
 func TestForgedLiveEvents(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -114,11 +114,11 @@ func TestForgedLiveEvents(t *testing.T) {
 	}
 	slices.Sort(got)
 	if len(heard) > 0 || strings.Join(got, " ") != "one three two" {
-		t.Errorf("heard %q", got)
+		t.Errorf("received %q", got)
 	}
 }
 
-// The same of heartbeats: a forged one makes nobody dead, nor alive.
+// A forged heartbeat makes no worker dead or alive.
 func TestForgedHeartbeats(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -141,12 +141,12 @@ func TestForgedHeartbeats(t *testing.T) {
 		got = append(got, (<-heard).Worker)
 	}
 	if strings.Join(got, " ") != "w1 last" {
-		t.Errorf("heard %q", got)
+		t.Errorf("received %q", got)
 	}
 }
 
-// An abort says by itself whether it is in the store already, and at which version; without a
-// signature that is not believed, so that it is written there with the name of who asked.
+// An abort message says whether it is already in the store, and at which version. Without a signature that is
+// ignored, so the abort is written to the store with the name of its sender.
 func TestForgedAborts(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -176,7 +176,7 @@ func TestForgedAborts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, a := take(), <-heard; m.Header(bus.HeaderApplied) == "" || a.Version != 3 {
-		t.Errorf("one of the deployment: applied %q, version %d", m.Header(bus.HeaderApplied), a.Version)
+		t.Errorf("a signed one: applied %q, version %d", m.Header(bus.HeaderApplied), a.Version)
 	}
 	forged := &nats.Msg{Subject: "signed.abort." + string(run), Data: []byte(`{"reason":"","version":3}`), Header: nats.Header{bus.HeaderApplied: {"1"}}}
 	if err := nc.PublishMsg(forged); err != nil {
@@ -187,7 +187,7 @@ func TestForgedAborts(t *testing.T) {
 	}
 }
 
-// A forged event of the feed does not keep those of the run out of it.
+// A forged event on the feed does not displace the run's real events.
 func TestForgedFeed(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -209,7 +209,7 @@ func TestForgedFeed(t *testing.T) {
 	last(0)
 }
 
-// While some processes have no keys, the others believe them.
+// While some processes have no keys, the others accept their messages.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -254,7 +254,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// What a signature costs beside a message that is not signed.
+// BenchmarkLive compares the cost of signed and unsigned messages.
 func BenchmarkLive(b *testing.B) {
 	nc := testbed.NATS(b)
 	for name, text := range map[string]string{"unsigned": "", "signed": newKey} {

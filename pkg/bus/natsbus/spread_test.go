@@ -24,7 +24,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Several streams do what one does.
+// Several streams behave like one.
 func TestBusOfSeveralStreams(t *testing.T) {
 	t.Parallel()
 	const streams = 3
@@ -46,8 +46,8 @@ func TestBusOfSeveralStreams(t *testing.T) {
 	})
 }
 
-// spreadOver opens a bus that wants n streams, as a process that is started with another
-// setting, and leaves it open.
+// spreadOver opens a bus that wants n streams, like a process that starts with a changed setting, and leaves it
+// open.
 func spreadOver(t *testing.T, nc *nats.Conn, n int) *natsbus.Bus {
 	t.Helper()
 	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{TurnStreams: n})
@@ -58,7 +58,7 @@ func spreadOver(t *testing.T, nc *nats.Conn, n int) *natsbus.Bus {
 	return b
 }
 
-// turnStreams returns the names of the streams of turns.
+// turnStreams returns the names of the turn streams.
 func turnStreams(t *testing.T, js jetstream.JetStream) []string {
 	t.Helper()
 	all := js.StreamNames(t.Context())
@@ -75,7 +75,7 @@ func turnStreams(t *testing.T, js jetstream.JetStream) []string {
 	return names
 }
 
-// awaitStreams waits until there are exactly these streams of turns.
+// awaitStreams waits until exactly these turn streams exist.
 func awaitStreams(t *testing.T, js jetstream.JetStream, want ...string) {
 	t.Helper()
 	testbed.Eventually(t, "streams of turns", func() error {
@@ -86,12 +86,12 @@ func awaitStreams(t *testing.T, js jetstream.JetStream, want ...string) {
 	})
 }
 
-// taken is what workers have taken.
+// taken records the messages that workers have taken.
 type taken struct {
 	mu   sync.Mutex
 	runs map[state.RunID]int
 	last time.Time
-	gap  time.Duration // the longest time in which nothing was taken
+	gap  time.Duration // the longest time without a message
 }
 
 func (s *taken) add(run state.RunID) {
@@ -128,14 +128,14 @@ func work(ctx context.Context, t *testing.T, b *natsbus.Bus, into *taken) {
 					return
 				}
 				into.add(d.Turn().Run)
-				_ = d.Ack() // it comes again
+				_ = d.Ack() // it is redelivered
 			}
 		}()
 	}
 }
 
-// The number of streams changes while turns are published and taken by processes that learn of
-// it at different times. No message is lost, and streams that are not used any more go.
+// The number of streams changes while turns are published and taken by processes that learn of it at different
+// times. No message is lost, and unused streams are removed.
 func TestTurnStreamsChange(t *testing.T) {
 	t.Parallel()
 	deaf := &server.User{Username: "deaf", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"turnpike.layout.changed"}}}}
@@ -158,7 +158,7 @@ func TestTurnStreamsChange(t *testing.T) {
 	var publishing sync.WaitGroup
 	quit := make(chan struct{})
 	for i := range 4 {
-		user := []string{"all", "deaf"}[i%2] // half of them hear of nothing and look now and then
+		user := []string{"all", "deaf"}[i%2] // half of them get no notification and poll
 		work(ctx, t, open(t, connect(user), ""), got)
 		b := open(t, connect(user), "")
 		publishing.Go(func() {
@@ -192,7 +192,7 @@ func TestTurnStreamsChange(t *testing.T) {
 	spreadOver(t, admin, 2)
 	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2")
 	spreadOver(t, admin, 3)
-	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_5") // no number is used twice
+	awaitStreams(t, js, "TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_5") // no number is reused
 	eventually(t, func() bool { return used("TURNPIKE_TURNS_5") })
 	spreadOver(t, admin, 1)
 	awaitStreams(t, js, "TURNPIKE_TURNS")
@@ -217,13 +217,13 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	testbed.Eventually(t, "wait", func() error {
 		if !ok() {
-			return errors.New("it does not come to pass")
+			return errors.New("not reached within the limit")
 		}
 		return nil
 	})
 }
 
-// What is left in a stream that is not used any more is taken before the stream goes.
+// The remaining messages of an unused stream are taken before it is removed.
 func TestDrainedStreamIsEmptied(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -252,7 +252,7 @@ func TestDrainedStreamIsEmptied(t *testing.T) {
 		told = told || f.Name == "nats: turn streams" && strings.HasPrefix(f.Detail, "1: TURNPIKE_TURNS;") && strings.Contains(f.Detail, "TURNPIKE_TURNS_4 is deleted after")
 	}
 	if !told {
-		t.Error("nothing is said of streams that are drained")
+		t.Error("no finding about draining streams")
 	}
 	// A server may count a message a moment after it has stored it.
 	testbed.Eventually(t, "100 turns are counted", func() error {
@@ -279,7 +279,7 @@ func TestDrainedStreamIsEmptied(t *testing.T) {
 	awaitStreams(t, js, "TURNPIKE_TURNS")
 }
 
-// A stream that is removed by hand does not stop the turns, and comes back.
+// A stream that is removed by hand does not stop the turns, and is recreated.
 func TestRemovedTurnStreamIsRestored(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -299,7 +299,7 @@ func TestRemovedTurnStreamIsRestored(t *testing.T) {
 		})
 		for range 30 {
 			run := newRun()
-			// A message on its way while the stream is made may have no answer.
+			// A message in flight while the stream is created may get no answer.
 			eventually(t, func() bool {
 				return b.PublishTurn(t.Context(), bus.Turn{Run: run, Version: 1, Priority: state.Normal}, string(run)) == nil
 			})
@@ -312,7 +312,7 @@ func TestRemovedTurnStreamIsRestored(t *testing.T) {
 	}
 }
 
-// Where nobody knows the layout any more, streams that are there are drained.
+// If the layout is lost, existing streams are drained.
 func TestLostLayout(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -368,7 +368,8 @@ func TestUnwritableLayout(t *testing.T) {
 	}
 }
 
-// A client that publishes with this reply subject makes the server acknowledge on it. The layout before holds.
+// A client that publishes with this reply subject makes the server acknowledge on it. The previous layout stays
+// in force.
 func TestAcknowledgementIsNotALayout(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -419,7 +420,7 @@ func TestAcknowledgementIsNotAMark(t *testing.T) {
 	}
 }
 
-// Who has one free slot asks the streams in turn, and not each of them for a message.
+// A worker with one free slot polls the streams in turn, instead of requesting a message from each.
 func TestStreamsAreAskedInTurn(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -453,7 +454,7 @@ func TestStreamsAreAskedInTurn(t *testing.T) {
 		}
 	}
 	if again > messages/20 {
-		t.Errorf("%d of %d messages had been fetched and given back", again, messages)
+		t.Errorf("%d of %d messages were fetched and returned", again, messages)
 	}
 	for stream := range 8 {
 		if n := seen[stream]; n < messages/4/8/2 {
@@ -462,7 +463,7 @@ func TestStreamsAreAskedInTurn(t *testing.T) {
 	}
 }
 
-// However many find a stream gone, it is looked for once.
+// Concurrent publishers that find a stream missing look it up once.
 func TestRestoreIsOneQuestion(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -488,7 +489,7 @@ func TestRestoreIsOneQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := asked.Load(); n > 60 {
-		t.Errorf("200 publishes asked %d times for streams", n)
+		t.Errorf("200 publishes made %d requests for streams", n)
 	}
 }
 
@@ -501,8 +502,7 @@ func pendingOf(t *testing.T, js jetstream.JetStream, stream string) int {
 	return c.CachedInfo().Config.MaxAckPending
 }
 
-// As many messages may be handed out as all workers have slots, unless a setting says
-// otherwise.
+// As many messages may be outstanding as all workers have slots, unless a setting overrides it.
 func TestMaxAckPending(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -529,12 +529,12 @@ func TestMaxAckPending(t *testing.T) {
 	}
 	defer exact.Close()
 	if n := pendingOf(t, js, "TURNPIKE_TURNS_2"); n != 7000 {
-		t.Errorf("max ack pending is %d, want the 7000 of the setting", n)
+		t.Errorf("max ack pending is %d, want the configured 7000", n)
 	}
 }
 
-// On a cluster of three servers each stream has a leader of its own, and one of them is lost
-// while the number of streams changes: turns go on.
+// On a cluster of three servers with a leader for each stream, turns continue when a server is lost while the
+// number of streams changes.
 func TestTurnStreamsOnACluster(t *testing.T) {
 	t.Parallel()
 	servers := testbed.NATSCluster(t, 3)

@@ -54,7 +54,7 @@ func takeMessage(t *testing.T, q bus.Queue) bus.Message {
 	return m
 }
 
-// A message id of one tenant says nothing of the messages of another one.
+// Message ids of different tenants are independent.
 func TestTenantsShareNoMessageIDs(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -62,7 +62,7 @@ func TestTenantsShareNoMessageIDs(t *testing.T) {
 	js := jet(t, nc)
 	run := newRun()
 	for _, word := range []string{"submit.a", "abort." + string(run), "dead.normal", "events." + string(run)} {
-		if !strings.HasPrefix(word, "submit") && !strings.HasPrefix(word, "abort") { // the first message makes those streams
+		if !strings.HasPrefix(word, "submit") && !strings.HasPrefix(word, "abort") { // the first message creates those streams
 			for _, tenant := range []string{"evil", "acme"} {
 				if err := errors.Join(b.DeadLetter(t.Context(), bus.DeadLetter{Tenant: tenant}), b.PublishEvents(t.Context(), tenant, run, []bus.Event{{Seq: 1, Data: []byte("{}")}})); err != nil {
 					t.Fatal(err)
@@ -86,8 +86,8 @@ func TestTenantsShareNoMessageIDs(t *testing.T) {
 	}
 }
 
-// What the bus does not store it refuses: a client of a tenant that is not open, or is deleted,
-// gets an error. Queues that are open already hand out messages of tenants that come later.
+// A message that the bus cannot store is refused: a client of a tenant that is not open, or is deleted, gets an
+// error. Open queues also deliver messages of tenants that are opened later.
 func TestTenantsOpenAndClose(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -129,13 +129,13 @@ func TestTenantsOpenAndClose(t *testing.T) {
 	}
 	refused()
 	if m := takeMessage(t, q); m.Key() != "left" {
-		t.Errorf("taken: %s, want what was stored before", m.Key())
+		t.Errorf("taken: %s, want the messages stored before", m.Key())
 	}
 	if err := b.KeepTenants(t.Context(), []string{"acme"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := publish("submit.again"); err != nil {
-		t.Errorf("publish to a tenant that is there again: %v", err)
+		t.Errorf("publish to a tenant that exists again: %v", err)
 	}
 	if m := takeMessage(t, q); m.Key() != "again" {
 		t.Errorf("taken: %s, want again", m.Key())
@@ -151,7 +151,7 @@ func TestTenantsOpenAndClose(t *testing.T) {
 		return errors.Is(err, jetstream.ErrStreamNotFound)
 	})
 	if _, err := js.Stream(t.Context(), "TURNPIKE_CONTROL_acme"); err != nil {
-		t.Errorf("the stream with an abort that no gateway has taken: %v", err)
+		t.Errorf("the stream with an undelivered abort: %v", err)
 	}
 	refused()
 }
@@ -180,8 +180,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A busy server may deliver a message late, of a stream that was empty above all, while the others
-	// have hundreds of messages left. Otherwise the stream has its turn after one or two of each.
+	// A busy server may deliver a message late, especially from a stream that was empty, while the others have
+	// hundreds of messages. Otherwise the stream has its turn after one or two of each.
 	late := 0
 	for n := range 10 {
 		others := 0
@@ -205,8 +205,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// A request of one source that waits for a message keeps no other source from being asked. Such a
-// request is open for five seconds: with a pause as long every few rounds this test does not end.
+// A request that waits for a message of one source does not block requests to others. Such a request is open
+// for five seconds: with such a pause every few rounds this test would not end.
 func TestNoSourceWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -217,7 +217,7 @@ func TestNoSourceWaitsForAnother(t *testing.T) {
 	defer cancel()
 	for round := range 1500 {
 		taken := make(chan error, 1)
-		go func() { // waits, so that each source has a request open
+		go func() { // waits, so that each source has an open request
 			m, err := q.Next(ctx)
 			if err == nil {
 				err = m.Ack()
@@ -245,7 +245,7 @@ func TestNoSourceWaitsForAnother(t *testing.T) {
 	}
 }
 
-// The dead letters and the events of one tenant evict none of another one.
+// The dead letters and events of one tenant evict none of another's.
 func TestTenantsHaveSharesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -270,7 +270,7 @@ func TestTenantsHaveSharesOfTheirOwn(t *testing.T) {
 	for _, tenant := range []string{"acme", state.DefaultTenant} {
 		letters, err := b.DeadLetters(t.Context(), tenant, 0, 10)
 		if err != nil || len(letters) != 1 || letters[0].Cause != "first" {
-			t.Errorf("dead letters of %s: %+v, %v; want the one", tenant, letters, err)
+			t.Errorf("dead letters of %s: %+v, %v; want exactly one", tenant, letters, err)
 		}
 		if last, err := b.LastEvent(t.Context(), tenant, run); err != nil || last != 1 {
 			t.Errorf("last event of %s: %d, %v; want 1", tenant, last, err)
@@ -287,7 +287,7 @@ func TestTenantsHaveSharesOfTheirOwn(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("the stream of aborts of one tenant has no limit")
+		t.Error("the stream of one tenant's aborts has no limit")
 	}
 	if err := b.PublishAbort(t.Context(), bus.Abort{Tenant: "acme", Run: run}); err != nil {
 		t.Errorf("an abort of another tenant: %v", err)

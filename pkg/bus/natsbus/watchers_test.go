@@ -8,8 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run is watched for as long as a process repeats that it watches it: a process that died
-// says nothing more.
+// A run counts as watched as long as a process repeats its watch: a dead process stops repeating.
 func TestWatchesExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestStreams(t *testing.T) {
 			[]state.Part{signed("Hm", `{"signature":"s1"}`), signed("", `{"redacted":"r1"}`), text("")}, model.StopEnd},
 		"input at the start": {[]string{start, begin(0, `{"type":"tool_use","id":"a","name":"f","input":{"x": 1}}`), end(0), done("tool_use"), stop}, []state.Part{call("a", "f", `{"x": 1}`)}, model.StopToolCalls},
 		"no id":              {join([]string{start}, tool(0, "", `{}`), []string{end(0), done("tool_use")}), []state.Part{call("call_2_0", "f", `{}`)}, model.StopToolCalls},
-		// Two streams in one: the second is the answer.
+		// Two streams in one response: the second is the answer.
 		"begun anew": {join([]string{start}, tool(0, "a", `{\"x\":\"Spa`), []string{again}, tool(0, "b", `{\"x\":1}`), []string{end(0), done("tool_use"), stop}), []state.Part{call("b", "f", `{"x":1}`)}, model.StopToolCalls},
 		"repeated":   {[]string{start, start, begin(0, `{"type":"text","text":"h"}`), start, delta(0, `{"type":"text_delta","text":"i"}`), end(0), done("end_turn"), stop}, []state.Part{text("hi")}, model.StopEnd},
 		// The output limit stops a block like any other.
@@ -185,7 +185,7 @@ func record(t *testing.T) (base string, body *map[string]any, header *http.Heade
 	return h.URL, body, header
 }
 
-// The cache of the instructions, which other runs share, ends before the values of variables.
+// The cache entry of the instructions, which runs share, ends before the values of variables.
 func TestVariablesAndCache(t *testing.T) {
 	t.Parallel()
 	base, body, _ := record(t)
@@ -284,8 +284,8 @@ func TestRequest(t *testing.T) {
 		t.Errorf("headers %v", header)
 	}
 
-	// A schema that the model cannot be held to, or that the API would refuse, becomes an
-	// instruction, or a tool beside others.
+	// A schema that the model cannot enforce, or that the API would refuse, becomes an instruction, or a tool
+	// if there are others.
 	r.Tools, r.Model = nil, "claude-opus-4-20250514"
 	if _, err := p.Generate(t.Context(), r, nil); err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// How much a model is to think is said in the words of its generation.
+// The reasoning effort is sent in the form of the model's generation.
 func TestReasoning(t *testing.T) {
 	t.Parallel()
 	base, body, _ := record(t)
@@ -323,7 +323,7 @@ func TestReasoning(t *testing.T) {
 		{"claude-haiku-4-5-20251001", model.EffortHigh, 0, asked, `{"max_tokens":24576,"thinking":{"budget_tokens":16384,"type":"enabled"}}`},
 		{"claude-3-7-sonnet-20250219", model.EffortMedium, 4096, asked, `{"max_tokens":4096,"thinking":{"budget_tokens":2048,"type":"enabled"}}`},
 		{"claude-haiku-4-5", model.EffortMedium, 1500, asked, `{"max_tokens":1500}`},
-		// The API refuses a budget where another model made the calls without thinking.
+		// The API refuses a thinking budget if another model made the calls without thinking.
 		{"claude-haiku-4-5", model.EffortMedium, 0, calls, `{"max_tokens":8192}`},
 		{"claude-haiku-4-5", model.EffortLow, 0, append(calls[:3:3], state.Message{Role: state.RoleAssistant, Parts: []state.Part{text("ok")}}, state.UserText("and?")),
 			`{"max_tokens":10240,"thinking":{"budget_tokens":2048,"type":"enabled"}}`},
@@ -346,7 +346,7 @@ func TestReasoning(t *testing.T) {
 	}
 }
 
-// A12: what a provider signed goes back to it byte for byte.
+// Signed thinking goes back to its provider byte for byte (A12).
 func TestThinkingReturns(t *testing.T) {
 	t.Parallel()
 	const thinking, signature = "Hm… <b>\u2028</b>", "EqQB/+=="
@@ -379,7 +379,7 @@ func TestThinkingReturns(t *testing.T) {
 	}
 }
 
-// The provider's key goes to the provider's server only.
+// The provider's key is sent to the provider's server only.
 func TestKeyStaysHome(t *testing.T) {
 	t.Setenv("ANTHROPIC_API_KEY", "key-of-the-environment")
 	home, _, homeHeader := record(t)
@@ -409,8 +409,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Recordings of real responses, over HTTP through the SDK, against the SDK's own
-// accumulator.
+// Recordings of real responses, over HTTP through the SDK, match the SDK's own accumulator.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("TURNPIKE_REAL_DATA")
@@ -440,7 +439,7 @@ func TestRecordings(t *testing.T) {
 				if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
 					t.Fatal(err)
 				}
-				_ = oracle.Accumulate(e) // it knows fewer kinds of block than there are
+				_ = oracle.Accumulate(e) // it knows fewer kinds of block than exist
 			}
 			resp, err := generate(t, serve(t, lines...))
 			if err != nil {

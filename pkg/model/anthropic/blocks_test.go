@@ -8,8 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Whatever order events come in, a response has parts, and a call that is given
-// out before the end is whole.
+// Events in any order yield a response with parts, and a call that is returned before the end is complete.
 func FuzzBlocks(f *testing.F) {
 	f.Add("0u.a|0w.{}|0x|1t.hi|1x")
 	f.Add("0u.|1u.|0w.{|0x|1w.{}")
@@ -52,7 +51,7 @@ func FuzzBlocks(f *testing.F) {
 		}
 		for _, p := range s.known() {
 			if p.ID == "" || p.Arguments == "" {
-				t.Fatalf("%q: half a call %+v", script, p)
+				t.Fatalf("%q: incomplete call %+v", script, p)
 			}
 		}
 	})

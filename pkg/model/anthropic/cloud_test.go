@@ -35,7 +35,7 @@ var answered = []string{
 	start, begin(0, `{"type":"text","text":""}`), delta(0, `{"type":"text_delta","text":"Hello."}`), end(0), done("end_turn"), stop,
 }
 
-// frames answers with the stream of Bedrock: messages of AWS, each with an event of Anthropic in base64.
+// frames answers with Bedrock's stream: AWS messages, each with an Anthropic event in base64.
 func frames(t *testing.T, w http.ResponseWriter, events []string, exception string) {
 	w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
 	send := func(kind, name, payload string) {
@@ -99,7 +99,7 @@ func TestBedrockWithAKey(t *testing.T) {
 	}
 }
 
-// A request that is signed with the keys of an identity has the signature that AWS computes of it.
+// A request signed with an identity's keys has the signature that AWS computes.
 func TestBedrockSigns(t *testing.T) {
 	t.Parallel()
 	c := modeltest.NewCloud(t, func(w http.ResponseWriter, _ *http.Request) { frames(t, w, answered, "") })
@@ -135,7 +135,7 @@ func TestBedrockSigns(t *testing.T) {
 	}
 }
 
-// The newer endpoint of Bedrock has Anthropic's own requests and streams.
+// Bedrock's newer endpoint uses Anthropic's own requests and streams.
 func TestBedrockMantle(t *testing.T) {
 	t.Parallel()
 	c := modeltest.NewCloud(t, events)
@@ -155,7 +155,7 @@ func TestBedrockMantle(t *testing.T) {
 	}
 }
 
-// events answers with the stream of Anthropic.
+// events answers with Anthropic's stream.
 func events(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, line := range answered {
@@ -198,7 +198,7 @@ func TestBedrockFails(t *testing.T) {
 	}
 }
 
-// Variables of the worker are no credentials of an agent.
+// The worker's environment does not provide credentials for an agent.
 func TestBedrockIgnoresTheEnvironment(t *testing.T) {
 	c := modeltest.NewCloud(t, func(w http.ResponseWriter, _ *http.Request) { frames(t, w, answered, "") })
 	t.Setenv("AWS_ACCESS_KEY_ID", "of-the-worker")
@@ -253,7 +253,7 @@ func TestVertexRefusesAnAccount(t *testing.T) {
 	}
 }
 
-// A call ends with its context, even if the server of tokens does not answer.
+// A call ends with its context, even if the token server does not answer.
 func TestVertexHangs(t *testing.T) {
 	t.Parallel()
 	c := modeltest.NewCloud(t, func(http.ResponseWriter, *http.Request) { t.Error("a model was called") })

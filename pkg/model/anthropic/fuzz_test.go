@@ -22,7 +22,7 @@ func (b body) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(b))}, nil
 }
 
-// Whatever comes, it is an answer or a classified error.
+// Any server output is an answer or a classified error.
 func FuzzStream(f *testing.F) {
 	files, err := filepath.Glob("testdata/streams/*.txt")
 	if err != nil || len(files) == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// searching is a request with tools that Anthropic runs.
+// searching returns a request with tools that Anthropic runs.
 func searching(messages ...state.Message) model.Request {
 	return model.Request{Model: "m", Messages: append([]state.Message{state.UserText("hi")}, messages...), ProviderTools: []model.ProviderTool{
 		{Name: model.WebSearch, MaxUses: 3, Settings: json.RawMessage(`{"allowed_domains":["example.com"],"user_location":{"city":"Lisbon"}}`)},
@@ -25,7 +25,7 @@ func searching(messages ...state.Message) model.Request {
 	}}
 }
 
-// exchanged makes a call and returns the body that was sent, and the response to it.
+// exchanged makes a call and returns the sent body and the response.
 func exchanged(t *testing.T, r model.Request, lines ...string) (body map[string]any, resp model.Response) {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -68,8 +68,8 @@ func lines(lists ...[]string) []string {
 
 const finished = `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":30,"server_tool_use":{"web_search_requests":2,"web_fetch_requests":1}}}`
 
-// What Anthropic's own tools have done is shown, counted, and sent back as it came, in its order; texts
-// have their citations.
+// Uses of Anthropic's own tools are shown, counted, and sent back unchanged and in order; texts have their
+// citations.
 func TestHostedTools(t *testing.T) {
 	t.Parallel()
 	body, resp := exchanged(t, searching(), lines(
@@ -126,7 +126,7 @@ func TestHostedTools(t *testing.T) {
 		{"type":"bash_code_execution_tool_result","tool_use_id":"c1","content":{"type":"bash_code_execution_result","stdout":"a.csv","stderr":"","return_code":2,"content":[]}},
 		{"type":"text","text":"Tea.","citations":[{"type":"web_search_result_location","url":"https://example.com/","title":"T","cited_text":"c","encrypted_index":"I=="}]}]`)
 
-	// A model of another family, and a request without the tools, get text, and no citations.
+	// A model of another family, and a request without the tools, get text without citations.
 	for name, r := range map[string]model.Request{"family": searching(), "tools": {Model: "m", Messages: []state.Message{state.UserText("hi")}}} {
 		if name == "family" {
 			r.Model = "other"
@@ -140,8 +140,8 @@ func TestHostedTools(t *testing.T) {
 	}
 }
 
-// An answer by schema comes through a tool if Anthropic runs others: its citations cannot stand in an
-// enforced answer. The model is not forced to call it before it has searched.
+// If Anthropic runs other tools, a structured answer comes through a tool: citations cannot be in an enforced
+// answer. The model is not forced to call it before it has searched.
 func TestHostedWithSchema(t *testing.T) {
 	t.Parallel()
 	r := searching()
@@ -158,7 +158,7 @@ func TestHostedWithSchema(t *testing.T) {
 	}
 }
 
-// A paused response is continued as it was. Its open use cannot go back in any other place.
+// A paused response is continued unchanged. Its open use cannot go back in any other place.
 func TestHostedPause(t *testing.T) {
 	t.Parallel()
 	_, resp := exchanged(t, searching(), lines(hostedUse(0, "s1", "web_search", `{"query":"tea"}`), []string{done("pause_turn")})...)
@@ -175,13 +175,13 @@ func TestHostedPause(t *testing.T) {
 		t.Errorf("a continuation has %s", got)
 	}
 	if got := sent(paused, state.UserText("stop")); strings.Contains(got, `"type":"server_tool_use"`) {
-		t.Errorf("before a message there is %s", got)
+		t.Errorf("before a message the request has %s", got)
 	}
 	_, rest := exchanged(t, searching(paused), lines(found(0, "s1"), []string{finished})...)
 	if got := sent(paused, state.Message{Role: state.RoleAssistant, Parts: rest.Parts}, state.UserText("go on")); strings.Count(got, `"s1"`) != 2 {
 		t.Errorf("both halves are %s", got)
 	}
-	// An output limit leaves no open use.
+	// A response that the output limit cuts has no open use.
 	_, cut := exchanged(t, searching(), lines(hostedUse(0, "s1", "web_search", `{"query":"tea"}`), []string{done("max_tokens")})...)
 	if len(cut.Parts) != 1 || cut.Parts[0].Type != state.PartText {
 		t.Errorf("a cut response has %+v", cut.Parts)

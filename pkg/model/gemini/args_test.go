@@ -38,7 +38,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// fill sets values and returns what they are, and false if they are not whole.
+// fill sets values and returns the result, and false if it is incomplete.
 func fill(t *testing.T, n *node, values string) (string, bool) {
 	t.Helper()
 	for d := json.NewDecoder(strings.NewReader(values)); d.More(); {
@@ -50,7 +50,7 @@ func fill(t *testing.T, n *node, values string) (string, bool) {
 	return n.encode(), !n.unfinished()
 }
 
-// Arguments that come in pieces are JSON, or refused.
+// Arguments that arrive in pieces are valid JSON, or refused.
 func FuzzArguments(f *testing.F) {
 	f.Add(`{"jsonPath":"$.l[0][0]['x']","numberValue":1} {"jsonPath":"$.t","stringValue":"a","willContinue":true}`)
 	f.Add(`{"jsonPath":"$[\"\\u00e4\\\"\"]","nullValue":0} {"jsonPath":"$"}`)

@@ -60,16 +60,16 @@ func TestVertexFails(t *testing.T) {
 		_, err := gemini.New(gemini.Config{Client: c.Client}).Generate(t.Context(), model.Request{Model: "gemini-2.5-flash", BaseURL: base, APIKey: secret, Messages: []state.Message{state.UserText("hi")}}, nil)
 		e, ok := errors.AsType[*model.Error](err)
 		if !ok {
-			t.Fatalf("no error of a model: %v", err)
+			t.Fatalf("not a model error: %v", err)
 		}
 		return e.Class
 	}
 	account := c.ServiceAccount(t)
 	if got := generate(vertexURL, account); got != model.RateLimited {
-		t.Errorf("a full quota is %s", got)
+		t.Errorf("an exhausted quota is %s", got)
 	}
 	if got := generate(vertexURL, "AIza-some-key"); got != model.Auth {
-		t.Errorf("a secret that is no account is %s", got)
+		t.Errorf("a secret that is not an account is %s", got)
 	}
 	if got := generate("https://aiplatform.googleapis.com/v1beta", account); got != model.InvalidRequest {
 		t.Errorf("an address without a project is %s", got)

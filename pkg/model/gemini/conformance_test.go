@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 )
 
-// The provider's own SDK talks real HTTP to the mock model server.
+// The provider's own SDK uses real HTTP against the mock model server.
 func TestProvider(t *testing.T) {
 	t.Parallel()
 	modeltest.Exercise(t, modeltest.Features{Name: "gemini", Wire: true, Signed: true, CacheRead: true, WholeCalls: true}, open)

@@ -21,8 +21,7 @@ func (b body) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(bytes.NewReader(b))}, nil
 }
 
-// Whatever a server sends is an answer or a classified error, and no call is half
-// (A4).
+// Any server output is an answer or a classified error, and no call is incomplete (A4).
 func FuzzStream(f *testing.F) {
 	files, err := filepath.Glob("testdata/streams/*.txt")
 	if err != nil || len(files) == 0 {

@@ -18,8 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// serve answers every request with a status and a body; a stream if it begins with
-// "data:".
+// serve answers every request with a status and a body; a stream if it begins with "data:".
 func serve(t *testing.T, status int, body string) string {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -155,7 +154,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The key goes where it belongs, and a base URL may end in a version.
+// The key is sent in its header, and a base URL may end in a version.
 func TestAddress(t *testing.T) {
 	t.Setenv("GOOGLE_API_KEY", "from-the-environment")
 	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")

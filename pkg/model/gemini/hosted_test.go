@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// From Gemini 3 on Google's tools stand beside functions: their calls come as parts, with signatures, and
-// go back as they came.
+// From Gemini 3 on, Google's tools work next to functions: their calls arrive as parts with signatures, and go
+// back unchanged.
 func TestHostedBesideFunctions(t *testing.T) {
 	t.Parallel()
 	const answer = `{"candidates":[{"content":{"role":"model","parts":[
@@ -59,7 +59,7 @@ func TestHostedBesideFunctions(t *testing.T) {
 			t.Errorf("the next request lacks %s: %s", want, body)
 		}
 	}
-	// Before Gemini 3 the API refuses a schema with its own tools, which a submission may bring.
+	// Before Gemini 3 the API refuses a schema, which a submission may bring, together with its own tools.
 	r = model.Request{Model: "gemini-2.5-flash", BaseURL: h.URL, Messages: r.Messages[:1], ProviderTools: r.ProviderTools, OutputSchema: json.RawMessage(`{"type":"object"}`)}
 	if _, err := p.Generate(t.Context(), r, nil); err != nil || strings.Contains(string(body), "responseJsonSchema") || !strings.Contains(string(body), "It must match this JSON Schema") {
 		t.Errorf("%v: the request is %s", err, body)

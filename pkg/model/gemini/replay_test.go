@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/gemini"
 )
 
-// I3, A4: streams as they come, and spoilt in every way.
+// Recorded streams are read as they are, and corrupted in every way (I3, A4).
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	w := modeltest.Gemini()

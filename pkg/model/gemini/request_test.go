@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// asked returns the body that a request becomes.
+// asked returns the body for a request.
 func asked(t *testing.T, r model.Request) string {
 	t.Helper()
 	var body []byte
@@ -52,8 +52,8 @@ func equal(t *testing.T, got, want string) {
 	}
 }
 
-// A12: what a model signed goes back to its family; the first call of another
-// model's gets the signature that Google has for it.
+// A signature goes back to the model's family; the first call of another model gets Google's placeholder
+// signature (A12).
 func TestContents(t *testing.T) {
 	t.Parallel()
 	failed := result("c4", " ")
@@ -98,7 +98,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// Schemas and numbers arrive as they were written.
+// Schemas and numbers are sent exactly as written.
 func TestExact(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","properties":{"zeta":{"type":"integer","maximum":12345678901234567890},"alpha":{}}}`

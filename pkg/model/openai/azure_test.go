@@ -74,7 +74,7 @@ func TestAzureRefuses(t *testing.T) {
 		_, err := openai.New(openai.Config{Client: cloud.Client}).Generate(t.Context(), model.Request{Model: "mini", BaseURL: base, APIKey: secret, Messages: []state.Message{state.UserText("hi")}}, nil)
 		e, ok := errors.AsType[*model.Error](err)
 		if !ok {
-			t.Fatalf("no error of a model: %v", err)
+			t.Fatalf("not a model error: %v", err)
 		}
 		return e
 	}

@@ -19,8 +19,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A run's calls have its id as cache key at OpenAI and Azure, and at no other server. Models that bill what
-// they write to the cache are asked to write nothing if it is off.
+// A run's calls use its id as the cache key at OpenAI and Azure, and at no other server. Models that charge for
+// cache writes get none if caching is off.
 func TestCacheKey(t *testing.T) {
 	t.Parallel()
 	extra := map[string]json.RawMessage{"prompt_cache_key": json.RawMessage(`"mine"`)}

@@ -75,8 +75,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, calls come out whole: an id, a name, arguments, no id
-// twice unless the server sent it twice, and no call known that is not whole.
+// Calls are complete whatever a server sends: an id, a name, arguments, no duplicate id unless the server sent
+// it, and no known call that is incomplete.
 func FuzzCalls(f *testing.F) {
 	f.Add("0a.f.{}|1b.g.{}")
 	f.Add("-a.f.{|-..}|-b.g.{}")
@@ -101,7 +101,7 @@ func FuzzCalls(f *testing.F) {
 		}
 		for _, p := range s.known() {
 			if _, ok := state.CompactObject(p.Arguments); !ok {
-				t.Fatalf("%q: half a call %+v", script, p)
+				t.Fatalf("%q: incomplete call %+v", script, p)
 			}
 		}
 		for i, c := range s.list {

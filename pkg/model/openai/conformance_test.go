@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 )
 
-// The provider's own SDK talks real HTTP to the mock model server.
+// The provider's own SDK uses real HTTP against the mock model server.
 func TestChat(t *testing.T) {
 	t.Parallel()
 	modeltest.Exercise(t, modeltest.Features{Name: "openai", Wire: true, Signed: true, CacheRead: true, CacheWrite: true}, open(model.APIChat))

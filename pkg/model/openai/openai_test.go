@@ -44,7 +44,7 @@ func chunk(delta, finish string) string {
 
 func text(s string) state.Part { return state.Part{Type: state.PartText, Text: s} }
 
-// What compatible servers do otherwise.
+// Deviations of compatible servers are handled.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	call := state.Part{Type: state.PartToolCall, ID: "a", Name: "f", Arguments: `{"x":1}`}
@@ -60,7 +60,7 @@ func TestStreams(t *testing.T) {
 			[]state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2, CacheReadTokens: 4}},
 		"usage each time": {[]string{`{"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]"},
 			[]state.Part{text("hi")}, model.StopEnd, state.Usage{InputTokens: 9, OutputTokens: 2}},
-		// A3: what counts are the calls.
+		// The calls decide, not the stop reason (A3).
 		"stop with calls":          {[]string{chunk(calls, "null"), chunk(`{}`, "stop"), "[DONE]"}, []state.Part{call}, model.StopToolCalls, state.Usage{}},
 		"calls without any":        {[]string{chunk(`{"content":"hi"}`, "tool_calls")}, []state.Part{text("hi")}, model.StopEnd, state.Usage{}},
 		"refusal":                  {[]string{chunk(`{"refusal":"No."}`, "null"), chunk(`{}`, "stop")}, []state.Part{text("No.")}, model.StopRefusal, state.Usage{}},
@@ -90,7 +90,7 @@ func TestStreams(t *testing.T) {
 	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." {
 		t.Errorf("reasoning: %+v, %v", resp.Parts, err)
 	}
-	// A12: Google's compatible server signs its calls, and wants that back.
+	// Google's compatible server signs its calls, and requires the signature back (A12).
 	resp, err = generate(t, serve(t, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2ln"}}}]}`, "tool_calls")))
 	signed := []state.Part{{Type: state.PartToolCall, ID: "a", Name: "f", Arguments: "{}", Opaque: json.RawMessage(`{"google":{"thought_signature":"c2ln"}}`), OpaqueBy: "openai m"}}
 	if diff := cmp.Diff(signed, resp.Parts); err != nil || diff != "" {
@@ -154,7 +154,7 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 	}
 }
 
-// record answers and keeps what was asked.
+// record answers and stores the request.
 func record(t *testing.T) (base string, body *map[string]any, header *http.Header) {
 	body, header = new(map[string]any), new(http.Header)
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +228,7 @@ func TestRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Ids longer than OpenAI takes are shortened, alike in the call and its result.
+	// Ids longer than OpenAI accepts are shortened in the same way in the call and its result.
 	_, after, _ := strings.Cut(string(got), `"tool_call_id":"call_`)
 	id, _, _ := strings.Cut(after, `"`)
 	if len(id) != 32 {
@@ -245,8 +245,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// The provider's key goes to the provider's server only: an agent's definition may
-// name any other.
+// The provider's key is sent to the provider's server only: an agent's definition may name any other.
 func TestKeyStaysHome(t *testing.T) {
 	t.Parallel()
 	home, _, homeHeader := record(t)

@@ -8,13 +8,13 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/model/openai"
 )
 
-// I3, A4: streams as they come, and spoilt in every way.
+// Recorded streams are read as they are, and corrupted in every way (I3, A4).
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	for api, w := range map[model.API]modeltest.Wire{model.APIChat: modeltest.Chat(), model.APIResponses: modeltest.Responses()} {
 		folders := []string{"openai/" + string(api)}
 		if api == model.APIChat {
-			folders = append(folders, "openai/completion") // what came before chat is read, too
+			folders = append(folders, "openai/completion") // the older completions format is read as well
 		}
 		for _, rec := range modeltest.Recordings(t, w, string(api), folders...) {
 			t.Run(string(api)+"/"+rec.Name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 const completed = `{"type":"response.completed","response":{"id":"resp_1","status":"completed","model":"m-2026","output":[],"usage":{"input_tokens":3,"output_tokens":2}}}`
 
-// exchange answers each request with the given events and keeps what was asked.
+// exchange answers each request with the given events and stores the requests.
 func exchange(t *testing.T, events ...string) (base string, body *map[string]any) {
 	t.Helper()
 	body = new(map[string]any)
@@ -41,8 +41,7 @@ func exchange(t *testing.T, events ...string) (base string, body *map[string]any
 	return h.URL, body
 }
 
-// A12, and the API's own rules: what was thought goes back before what followed
-// from it, and nowhere else.
+// Reasoning goes back before what followed from it, and nowhere else (A12, and the API's own rules).
 func TestResponsesRequest(t *testing.T) {
 	t.Parallel()
 	base, body := exchange(t, completed)
@@ -109,7 +108,7 @@ func TestResponsesRequest(t *testing.T) {
 	}
 }
 
-// What a response holds goes back as it came.
+// The items of a response go back unchanged.
 func TestResponsesRoundTrip(t *testing.T) {
 	t.Parallel()
 	stream, err := os.ReadFile("testdata/responses/calls.txt")
@@ -151,7 +150,7 @@ func TestResponsesRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, (*body)["input"]); diff != "" {
 		t.Errorf("input (-want +got):\n%s", diff)
 	}
-	// Another family gets what was said, and nothing that it could not read.
+	// Another family gets the text, and no items that it cannot read.
 	r.Model = "gpt-other-2"
 	if _, err := p.Generate(t.Context(), r, nil); err != nil {
 		t.Fatal(err)
@@ -161,8 +160,7 @@ func TestResponsesRoundTrip(t *testing.T) {
 	}
 }
 
-// After a change of keys the server cannot read what was sealed: the run goes on
-// without.
+// After a change of keys the server cannot read sealed reasoning: the run continues without it.
 func TestSealedElsewhere(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -200,7 +198,7 @@ func TestEffort(t *testing.T) {
 	for _, test := range []struct {
 		model string
 		asked model.Effort
-		want  string // "" is not asked
+		want  string // "" is not sent
 	}{
 		{"gpt-5.1", "", ""}, {"gpt-5.1", model.EffortMedium, "medium"}, {"gpt-5.1-2025-11-13", model.EffortNone, "none"}, {"gpt-6", model.EffortNone, "none"},
 		{"gpt-5-mini", model.EffortNone, "minimal"}, {"gpt-5-2025-08-07", model.EffortNone, "minimal"}, {"gpt-5-mini", model.EffortLow, "low"},
@@ -217,9 +215,9 @@ func TestEffort(t *testing.T) {
 		}
 		reasoning, _ := (*body)["reasoning"].(map[string]any)
 		if got, _ := reasoning["effort"].(string); got != test.want || (test.want == "") != (reasoning == nil) {
-			t.Errorf("responses: %s asked for %q is told %v, want %q", test.model, test.asked, (*body)["reasoning"], test.want)
+			t.Errorf("responses: %s with %q sends %v, want %q", test.model, test.asked, (*body)["reasoning"], test.want)
 		}
-		// Models that do not reason refuse to be asked for what they thought.
+		// Models without reasoning reject the request for their reasoning.
 		if reasons := !strings.HasPrefix(test.model, "gpt-4") && !strings.Contains(test.model, "-chat"); ((*body)["include"] != nil) != reasons {
 			t.Errorf("%s: include %v", test.model, (*body)["include"])
 		}
@@ -229,12 +227,12 @@ func TestEffort(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, _ := (*body)["reasoning_effort"].(string); got != test.want {
-			t.Errorf("chat: %s asked for %q is told %q, want %q", test.model, test.asked, got, test.want)
+			t.Errorf("chat: %s with %q sends %q, want %q", test.model, test.asked, got, test.want)
 		}
 	}
 }
 
-// Which API answers follows from the address, unless the request says it.
+// The address determines the API, unless the request names one.
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	var path string
@@ -254,7 +252,7 @@ func TestAPI(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the server is the test's own
 		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, network, own.Listener.Addr().String()) //nolint:gosec // the same
+			return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, network, own.Listener.Addr().String()) //nolint:gosec // as above
 		},
 	}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -282,7 +280,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// Servers that leave things out: no ids, no deltas, items in the last event only.
+// Some servers omit things: ids, deltas, or items except in the last event.
 func TestResponsesOfOthers(t *testing.T) {
 	t.Parallel()
 	callItem := `{"type":"function_call","name":"f","arguments":"{\"a\":1}","status":"completed"}`
@@ -300,7 +298,7 @@ func TestResponsesOfOthers(t *testing.T) {
 			t.Errorf("%s: %+v\n%s", name, resp, diff)
 		}
 	}
-	// Item ids that change on the way, and a reason that nobody knows.
+	// Item ids change during the stream, and a stop reason is unknown.
 	base, _ := exchange(t,
 		`{"type":"response.output_item.added","output_index":1,"item":{"id":"x1","type":"function_call","call_id":"c1","name":"f","arguments":""}}`,
 		`{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"x2","delta":"{}"}`,

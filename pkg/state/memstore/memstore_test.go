@@ -11,7 +11,7 @@ import (
 
 func open(*testing.T) state.Store { return memstore.New(memstore.Config{}) }
 
-// The suite compares stores with a memstore, also a memstore: so that comparison is itself sound.
+// The suite compares stores with a memstore. Comparing two memstores checks the comparison itself.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	turnpiketest.Store(t, open)

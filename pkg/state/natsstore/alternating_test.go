@@ -15,7 +15,7 @@ type alternating struct {
 
 	other state.Store
 	n     atomic.Int64
-	runs  sync.Map // that were created, by their ids
+	runs  sync.Map // ids of the created runs
 }
 
 func newAlternating(a, b state.Store) *alternating { return &alternating{Store: a, other: b} }
@@ -27,11 +27,11 @@ func (a *alternating) next() state.Store {
 	return a.Store
 }
 
-// catchUp lets the first store's index learn of what the other wrote: lists and
-// counts may lag behind other processes for a moment, and the suite is in haste.
+// catchUp waits until the first store's index has the other's writes: lists and counts may lag behind other
+// processes for a moment, and the suite does not wait.
 func (a *alternating) catchUp(ctx context.Context, id state.RunID) { _, _ = a.Store.Load(ctx, id) }
 
-// CatchUpAll lets both know of all runs: each counts by itself who is noisy.
+// CatchUpAll waits until both have all runs: each determines noisy tenants itself.
 func (a *alternating) CatchUpAll(ctx context.Context) {
 	a.runs.Range(func(id, _ any) bool {
 		_, _ = a.Store.Load(ctx, id.(state.RunID))
@@ -50,8 +50,8 @@ func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (state.Cl
 	return a.next().Claim(ctx, r)
 }
 
-// Record lets both know of it, since an eager claim is answered from memory: a
-// lease is one process's, and here two share it.
+// Record waits until both have the write, since an eager claim is served from memory: a lease belongs to one
+// process, and here two share it.
 func (a *alternating) Record(ctx context.Context, l state.Lease, r state.Record) (*state.Abort, error) {
 	defer func() {
 		_, _ = a.Store.Load(ctx, l.Run)

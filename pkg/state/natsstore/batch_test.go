@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The record of a batch stays while a run of the batch is left, and expires after the last one. With an
-// earlier expiry the batch would count its deleted runs as lost.
+// The record of a batch stays while a run of the batch is left, and expires after the last one. With an earlier
+// expiry the batch would count its deleted runs as lost.
 func TestRecordOfADeletedBatch(t *testing.T) {
 	t.Parallel()
 	nc, prefix := testbed.NATS(t), prefix()

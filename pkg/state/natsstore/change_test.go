@@ -10,7 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A message that can be read can be written and read again.
+// A message that decodes can be encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	full := change{"op", record.Record{Header: state.State{Agent: "a", Format: 1}, Status: state.Queued, LogLen: 2}, []state.Entry{{Type: state.EntryTool, Attempt: 1}}}
 	b, err := full.encode()
@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := c.encode()
 		if err != nil {
-			t.Fatalf("encode of what %q says: %v", b, err)
+			t.Fatalf("encode of what %q decodes to: %v", b, err)
 		}
 		if _, err := decode("run_1", again); err != nil {
 			t.Fatalf("decode(%q): %v", again, err)
@@ -33,7 +33,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// However a message is made, reading it takes memory in proportion to its length.
+// Decoding any message takes memory in proportion to its length.
 func TestDecodeAllocates(t *testing.T) { //nolint:paralleltest // it counts allocations
 	const n = 20_000
 	message := func(write func(p *wire.Packer)) string {

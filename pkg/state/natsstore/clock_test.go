@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// Processes whose clocks differ by hours go by the server's: a run that is to start at a
-// time is due for all of them at that time, and a lease of one lasts as long for another.
+// Processes with clocks hours apart use the server's clock: a run with a later start is due for all of them at
+// the same time, and a lease has the same end for all.
 func TestClockIsTheServers(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -43,7 +43,7 @@ func TestClockIsTheServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(c.Now).Abs(); d > near {
-			t.Errorf("a store whose process is %s off says that it is %s from now", skew, d)
+			t.Errorf("a store whose process is %s off reports a time %s from now", skew, d)
 		}
 		if c.Outcome == state.ClaimBusy && (c.Busy < lease-near || c.Busy > lease+near) {
 			t.Errorf("a lease of %s lasts %s more for a store whose process is %s off", lease, c.Busy, skew)

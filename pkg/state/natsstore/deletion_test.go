@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A process that dies right after it has marked a run as deleted leaves the run's earlier messages, and
-// the list of its descendants. The next call of Delete removes them: else the run would be back when its
-// marker expires.
+// A process that dies right after it has marked a run as deleted leaves the run's earlier messages and the list
+// of its descendants. The next call of Delete removes them; otherwise the run would be back when its marker
+// expires.
 func TestDeletionAfterACrash(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

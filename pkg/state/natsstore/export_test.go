@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// LogBytes is what the store keeps of logs in memory.
+// LogBytes returns the cached bytes of each log.
 func (s *Store) LogBytes() map[state.RunID][]state.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,15 +19,15 @@ func (s *Store) LogBytes() map[state.RunID][]state.Entry {
 	return held
 }
 
-// Hold has the store keep so many bytes of logs.
+// Hold sets the cache limit for logs in bytes.
 func (s *Store) Hold(bytes int) { s.maxBytes = bytes }
 
-// Indexed is a store that is an index only.
+// Indexed returns a store that only has an index.
 func Indexed(log io.Writer) *Store {
 	return &Store{cfg: Config{Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule()}
 }
 
-// Learn takes a run into the index, as a message with a number says that it stands.
+// Learn adds a run to the index, as a message with a sequence number does.
 func (s *Store) Learn(st state.State, seq uint64) {
 	s.learn(st.ID, version{record.Record{Header: st, Status: st.Status}, seq})
 }
@@ -37,7 +37,7 @@ func (s *Store) LearnIndexed(n state.NewRun, seq uint64) {
 	s.learn(n.State.ID, version{record.Record{Header: n.State, Status: n.State.Status, Indexed: n.IndexNames()}, seq})
 }
 
-// Forget takes a run out of the index.
+// Forget removes a run from the index.
 func (s *Store) Forget(id state.RunID) { s.forget(id) }
 
 // HoldLog keeps the log of a run, as a reader of it does.
@@ -47,10 +47,10 @@ func (s *Store) HoldLog(id state.RunID, log []state.Entry) {
 	s.hold(id, cachedLog{log, 1, 1})
 }
 
-// CheckRuns is what doctor says of the number of runs.
+// CheckRuns returns doctor's finding about the number of runs.
 func (s *Store) CheckRuns() state.Finding { return s.checkRuns() }
 
-// StopFeed makes the index learn only of what this process writes and reads.
+// StopFeed limits the index to the writes and reads of this process.
 func (s *Store) StopFeed() {
 	s.feed.Stop()
 	<-s.feed.Closed()

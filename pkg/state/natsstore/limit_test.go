@@ -14,8 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// I2: however much is sent to a run, what is taken leaves capacity for the turn that
-// deals with it, and for an abort.
+// The inbox limit leaves capacity for the turn that processes the signals, and for an abort (I2).
 func TestSignalsLeaveCapacity(t *testing.T) {
 	t.Parallel()
 	srv := testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 128 << 10 })
@@ -37,7 +36,7 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 		}
 		taken--
 		if _, ok := errors.AsType[*state.InboxFullError](err); !ok {
-			t.Fatalf("Signal = %v, want the inbox to be full", err)
+			t.Fatalf("Signal = %v, want an error that the inbox is full", err)
 		}
 	}
 	if taken == 0 {
@@ -63,8 +62,8 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 	}
 }
 
-// A server that is full refuses a run: it does not say that there is no such run,
-// which nobody repeats.
+// A server that is full refuses a run with a retryable error. It does not report that the run does not exist,
+// which no client retries.
 func TestCreateOverTheLimit(t *testing.T) {
 	t.Parallel()
 	srv := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
@@ -85,7 +84,7 @@ func TestCreateOverTheLimit(t *testing.T) {
 	t.Error("everything was accepted")
 }
 
-// newRun is a submission of these messages.
+// newRun returns a submission of these messages.
 func newRun(t *testing.T, messages ...state.Message) state.State {
 	t.Helper()
 	run := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}

@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// A page costs by what it returns, however many runs there are, and finds the rare ones.
+// The cost of a page depends on its results, not on the number of runs, and rare runs are found.
 func TestListCost(t *testing.T) { //nolint:paralleltest // it counts allocations
 	costs := map[int]float64{}
 	for _, n := range []int{1_000, 20_000} {
@@ -35,16 +35,16 @@ func TestListCost(t *testing.T) { //nolint:paralleltest // it counts allocations
 				found = append(found, st.ID)
 			}
 			if err != nil || page.Next != "" || !slices.Equal(found, failed) {
-				t.Errorf("List of what failed has %d runs, %v, and more at %q; want %d", len(found), err, page.Next, len(failed))
+				t.Errorf("List of failed runs has %d runs, %v, and a next page %q; want %d", len(found), err, page.Next, len(failed))
 			}
 		})
-		// What a list has not is known after a thousand runs.
+		// A list without matches ends after a thousand runs.
 		page, err := s.List(t.Context(), state.Filter{Tenant: "acme", Loop: "none"})
 		if err != nil || len(page.Runs) != 0 || n > 1_000 && page.Next == "" {
 			t.Errorf("List of a loop that no run has = %d runs, %v, next %q", len(page.Runs), err, page.Next)
 		}
 		if log.Len() > 0 {
-			t.Errorf("%d runs are warned of: %s", n, &log)
+			t.Errorf("a warning about %d runs: %s", n, &log)
 		}
 		if n < 20_000 {
 			continue
@@ -53,7 +53,7 @@ func TestListCost(t *testing.T) { //nolint:paralleltest // it counts allocations
 			s.Learn(state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Status: state.Completed}, 1)
 		}
 		if got := log.String(); strings.Count(got, "more runs than the limit of this store") != 1 || !strings.Contains(got, "TURNPIKE_REDIS_URL") {
-			t.Errorf("20,002 runs are warned of with %q, want one line", got)
+			t.Errorf("the warning about 20,002 runs is %q, want one line", got)
 		}
 		if f := s.CheckRuns(); f.OK || !strings.Contains(f.Detail, "20002") || f.Remedy == "" {
 			t.Errorf("doctor says %+v", f)
@@ -64,7 +64,7 @@ func TestListCost(t *testing.T) { //nolint:paralleltest // it counts allocations
 	}
 }
 
-// A run is in the lists as it stands now.
+// Lists reflect the current state of a run.
 func TestListMoves(t *testing.T) {
 	t.Parallel()
 	s := natsstore.Indexed(&strings.Builder{})
@@ -105,7 +105,7 @@ func TestListMoves(t *testing.T) {
 	look("forgotten")
 }
 
-// Of an agent with few runs and a status with many the page has all, and the other way round.
+// For an agent with few runs and a status with many, the page has all matches, and the other way round.
 func TestListTakesTheShorterList(t *testing.T) {
 	t.Parallel()
 	s := natsstore.Indexed(&strings.Builder{})

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// Logs are kept in memory up to so many bytes, however few entries these are, and are
-// read again from the stream beyond.
+// Cached logs are bounded in bytes, however few entries they have. Beyond that they are read again from the
+// stream.
 func TestLogsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// The first page has all runs with an indexed value, however many others are newer, and those from
-// before the index behind them, unless too many others lie in between.
+// The first page has all runs with an indexed value, however many others are newer, followed by those from
+// before the index, unless too many others are in between.
 func TestListByIndexedMetadata(t *testing.T) {
 	t.Parallel()
 	s := natsstore.Indexed(&strings.Builder{})

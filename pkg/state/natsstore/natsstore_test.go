@@ -39,8 +39,8 @@ func TestStore(t *testing.T) {
 	statetest.ManySignals(t, open(t, nc, prefix()))
 }
 
-// Processes that share a store see each other's changes at once: every other call
-// goes to another store, whose index runs behind.
+// Processes that share a store see each other's changes at once: every other call goes to another store, whose
+// index lags behind.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	server := testbed.NATSServer(t)
@@ -85,7 +85,7 @@ func TestRollbackOfFormat(t *testing.T) {
 	}
 }
 
-// What was acknowledged is there after a restart.
+// Acknowledged writes are there after a restart.
 func TestReopen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestReopen(t *testing.T) {
 
 func BenchmarkTurn(b *testing.B) { statetest.Benchmark(b, open(b, testbed.NATS(b), "")) }
 
-// I8: an eager claim that was taken away since is made like any, under the same token.
+// An eager claim that was taken away is made again like any claim, under the same token (I8).
 func TestEagerClaimIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := open(t, testbed.NATS(t), prefix())

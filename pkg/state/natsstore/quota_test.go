@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A17: processes that ask one quota at the same time meet conflicts, and each gets
-// its answer all the same: together no more than the quota.
+// Processes that use one quota concurrently meet conflicts, and still each gets its answer: together no more
+// than the quota (A17).
 func TestQuotaOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	const processes, each, limit = 30, 10, 100
@@ -46,11 +46,11 @@ func TestQuotaOfManyProcesses(t *testing.T) {
 	}
 	group.Wait()
 	if most := limit/20 + 1 + int64(time.Since(began)*limit/time.Minute); entered.Load() > most {
-		t.Errorf("%d are let in after %s, want %d at most", entered.Load(), time.Since(began), most)
+		t.Errorf("%d were admitted after %s, want %d at most", entered.Load(), time.Since(began), most)
 	}
 }
 
-// Who waits for its turn behind a call that gets no answer still heeds its own context.
+// A caller that waits behind an unanswered call still ends with its own context.
 func TestQuotaBehindHangingServer(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -63,7 +63,7 @@ func TestQuotaBehindHangingServer(t *testing.T) {
 	if err := take(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// In the place of the stream: somebody who hears and never answers.
+	// A subscriber replaces the stream. It receives requests and never answers.
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// await asks until ok, or the test ends.
+// await polls until ok, or the test ends.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -28,7 +28,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// turn makes a turn of a run, which ends it if last, and notes that it was finalized.
+// turn executes a turn of a run, which ends it if last, and marks it as finalized.
 func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool) {
 	t.Helper()
 	token := fmt.Sprint(id, version, time.Now().UnixNano())
@@ -54,21 +54,21 @@ func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool)
 	}
 }
 
-// A server that is restored from an older copy of its disk takes processes that live back with
-// it: they sweep the runs that are in flight again, and know nothing of what is gone.
+// When a server is restored from an older copy of its disk, live processes return to that state: they sweep the
+// runs in flight again, and drop lost ones.
 func TestRestoredServer(t *testing.T) {
 	t.Parallel()
 	testRestoredServer(t, func(*natsstore.Store) {})
 }
 
-// The same for a process whose feed has not delivered what it wrote before the server was restored.
+// The same holds for a process whose feed has not delivered its writes from before the restore.
 func TestRestoredServerAheadOfTheFeed(t *testing.T) {
 	t.Parallel()
 	testRestoredServer(t, (*natsstore.Store).StopFeed)
 }
 
-// testRestoredServer calls connected with the process after it has connected again, before it writes
-// what the restored server lacks.
+// testRestoredServer calls connected with the process after it has reconnected, before it writes what the
+// restored server lacks.
 func testRestoredServer(t *testing.T, connected func(*natsstore.Store)) {
 	t.Helper()
 	dir, saved := t.TempDir(), filepath.Join(t.TempDir(), "copy")
@@ -128,7 +128,7 @@ func testRestoredServer(t *testing.T, connected func(*natsstore.Store)) {
 	start()
 	await(t, "the store answers again", func() bool { return s.Ready(t.Context()) == nil })
 	other := open(t, connect(), "p")
-	turn(t, other, goes, 1, false) // its log goes on otherwise than before
+	turn(t, other, goes, 1, false) // its log continues differently
 	fresh := create(other)
 	found := map[state.RunID]bool{}
 	await(t, "the runs of the older stream are swept", func() bool {
@@ -154,12 +154,12 @@ func testRestoredServer(t *testing.T, connected func(*natsstore.Store)) {
 	}
 	want, err := other.Log(t.Context(), goes, 0, 0)
 	if err != nil || len(want) != len(c.State.Log) || want[1].Detail != c.State.Log[1].Detail {
-		t.Errorf("a claim tells of a log that is gone: %+v, want %+v, %v", c.State.Log, want, err)
+		t.Errorf("a claim has a log that is gone: %+v, want %+v, %v", c.State.Log, want, err)
 	}
 }
 
-// A process that sees an older record of a run than it had forgets the log that it had read: it may end
-// with entries that no longer exist, and the stream soon has as many messages as before.
+// A process that sees an older record of a run than it had drops its cached log: that may end with entries that
+// no longer exist, and the stream soon has as many messages as before.
 func TestLogOfAnOlderStream(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
@@ -170,7 +170,7 @@ func TestLogOfAnOlderStream(t *testing.T) {
 	}
 	turn(t, s, run.ID, 1, false)
 	turn(t, s, run.ID, 2, false)
-	// It does not follow the stream any more, so only its reads can tell.
+	// It no longer follows the stream, so only its reads can tell.
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestLogOfAnOlderStream(t *testing.T) {
 	}
 	for i := range want {
 		if got[i].Detail != want[i].Detail {
-			t.Errorf("entry %d is that of turn %q, want %q", i, got[i].Detail, want[i].Detail)
+			t.Errorf("entry %d has turn %q, want %q", i, got[i].Detail, want[i].Detail)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func replaceStream(t *testing.T, nc *nats.Conn, name string) {
 	}
 }
 
-// A stream that was made anew has no runs, whatever the process knew.
+// A recreated stream has no runs, whatever the process has cached.
 func TestStreamMadeAnew(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)

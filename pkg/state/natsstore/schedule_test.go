@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// indexed is a store that is an index of runs that wait until tomorrow.
+// indexed returns an index of runs that wait until tomorrow.
 func indexed(runs int) *Store {
 	s := Indexed(nil)
 	s.clock.local = time.Now
@@ -25,7 +25,7 @@ func indexed(runs int) *Store {
 	return s
 }
 
-// The schedule finds what a look at every run would find, whatever has become of the runs.
+// The schedule finds the same due runs as a scan of all runs, after any changes.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,7 +66,7 @@ func TestSchedule(t *testing.T) {
 			t.Fatalf("due are %v, want %v", got, due)
 		}
 		if few, _ := s.schedule.due.until(at, 3, tried); len(few) != min(3, len(due)) {
-			t.Fatalf("%d of %d due runs, at most 3 were asked for", len(few), len(due))
+			t.Fatalf("%d of %d due runs, want at most 3", len(few), len(due))
 		}
 		if got, _ := s.Owners(t.Context()); !slices.Equal(got, slices.Sorted(maps.Keys(owners))) {
 			t.Fatalf("owners are %v, want %v", got, owners)
@@ -74,7 +74,7 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// A sweep looks at what is due, not at all that there is.
+// A sweep examines due runs, not all runs.
 func TestScheduleCost(t *testing.T) {
 	t.Parallel()
 	s := indexed(manyRuns)
@@ -87,7 +87,7 @@ func TestScheduleCost(t *testing.T) {
 	}
 	due, looked := s.schedule.due.until(now.Add(time.Second), 512, nil)
 	if len(due) != 10 || looked > 21 {
-		t.Errorf("%d of %d runs were looked at to find %d that are due, 10 are", looked, manyRuns, len(due))
+		t.Errorf("%d of %d runs were examined to find %d due ones, want 10", looked, manyRuns, len(due))
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
-// Processes share timers, by the clock of the server: one that is put by one process is claimed by
-// another, once, although the index of the first does not know yet, and a removed one is gone for all.
+// Processes share timers, by the server's clock. A timer put by one process is claimed once by another,
+// although the first one's index may lag, and a removed timer is gone for all.
 func TestTimersOfProcesses(t *testing.T) {
 	t.Parallel()
 	nc, prefix := testbed.NATS(t), "t"+ulid.Make().String()
@@ -70,6 +70,6 @@ func TestTimersOfProcesses(t *testing.T) {
 	}
 	put(b, "late", time.Now().Add(-time.Minute))
 	if late := claim(open(0)); len(late) != 1 || late[0].Name != "late" {
-		t.Errorf("a process that has just started claims %+v, want the timer that was due", late)
+		t.Errorf("a new process claims %+v, want the due timer", late)
 	}
 }

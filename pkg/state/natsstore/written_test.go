@@ -27,7 +27,7 @@ func TestWrittenBytes(t *testing.T) {
 	}
 	for _, eager := range []bool{false, true} {
 		most := int64(1400)
-		if eager { // the claim of a turn is no message of its own
+		if eager { // the claim of a turn is not a separate message
 			most = 1100
 		}
 		w := statetest.Written{Turns: 10, Eager: eager}

@@ -8,8 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// After a rollback the runs that the newer build has written hide none that this one can
-// read, and each costs one look.
+// After a rollback, runs of the newer format hide no run that this build can read, and each costs one check.
 func TestRollbackOfFormat(t *testing.T) {
 	t.Parallel()
 	const newer = 12 * state.Shards
@@ -23,7 +22,7 @@ func TestRollbackOfFormat(t *testing.T) {
 		}
 		return due
 	}
-	sweep() // scripts are known from now on
+	sweep() // the scripts are loaded from now on
 	empty := spent(t, rdb, func() { sweep() })
 	for range newer {
 		run := newRun(t)
@@ -43,15 +42,14 @@ func TestRollbackOfFormat(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Errorf("%d runs of a newer format hide one that is due", newer)
+		t.Errorf("%d runs of a newer format hide a due one", newer)
 	}
 	if after := spent(t, rdb, func() { sweep() }); after.commands > empty.commands+1 {
 		t.Errorf("a sweep takes %d commands with %d runs of a newer format, %d without", after.commands, newer, empty.commands)
 	}
 }
 
-// A build that can read a run takes back what an older one has put aside, and what became of
-// the run meanwhile stays.
+// A build that can read a run restores one that an older build has set aside, with all changes made in between.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -69,7 +67,7 @@ func TestTakenBack(t *testing.T) {
 	}
 	lost, claimed, gone := create(), create(), create()
 	if n, err := rdb.Keys(t.Context(), "p:{s*}:aside").Result(); err != nil || len(n) == 0 {
-		t.Fatalf("nothing was put aside: %v, %v", n, err)
+		t.Fatalf("no run was set aside: %v, %v", n, err)
 	}
 	if c, err := s.Claim(t.Context(), state.ClaimRequest{Run: claimed, Version: 1, Token: "t", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}); err != nil || c.Outcome != state.Claimed {
 		t.Fatal(c.Outcome, err)
@@ -79,7 +77,7 @@ func TestTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[state.RunID]int{}
-	for range 20 * state.Shards { // each looks at some shards, which are drawn
+	for range 20 * state.Shards { // each checks some random shards
 		due, err := s.Sweep(t.Context(), 100, time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +102,7 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// end has a run complete.
+// end completes a run.
 func end(t *testing.T, s state.Store, id state.RunID) {
 	t.Helper()
 	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: id, Version: 1, Token: "end", Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})

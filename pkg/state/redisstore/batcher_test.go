@@ -20,8 +20,7 @@ func claimOf(run state.RunID, token string) state.ClaimRequest {
 	return state.ClaimRequest{Run: run, Version: 1, Token: token, Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour}
 }
 
-// I1: calls that are batched are each answered for itself, also by a server that
-// has forgotten the scripts meanwhile.
+// Batched calls each get their own answer, also from a server that has lost its scripts (I1).
 func TestBatcher(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -61,8 +60,8 @@ func TestBatcher(t *testing.T) {
 	}
 }
 
-// A server that does not know a script is told it, and no call takes it along: each would
-// need a connection of its own.
+// A script is loaded on a new server once, without being sent with each call: each would need its own
+// connection.
 func TestBatcherNewServer(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -95,13 +94,13 @@ func TestBatcherNewServer(t *testing.T) {
 	}
 }
 
-// Writes of turns in flight go before claims, which would only add to them.
+// Writes of turns in flight precede claims, which would only add to them.
 func TestClaimsGoLast(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no", "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000")
 	s := open(t, server.URL)
 	rdb := raw(t, server.URL)
-	const claims = 50 // one pipeline has all that wait
+	const claims = 50 // one pipeline has all waiting calls
 	runs := make([]state.State, 1+claims)
 	for i := range runs {
 		runs[i] = newRun(t)
@@ -176,11 +175,11 @@ func TestClaimsGoLast(t *testing.T) {
 		n++
 	}
 	if want := []int{2, 3}; n != claims+2 || !slices.Equal(places, want) { // two claims were in flight
-		t.Errorf("the writes of the turn are at places %v of %d calls, want %v of %d", places, n, want, claims+2)
+		t.Errorf("the writes of the turn are at positions %v of %d calls, want %v of %d", places, n, want, claims+2)
 	}
 }
 
-// Who gives up is not held by the others, and a store that is closed answers all.
+// A caller whose context ends is not held by the others, and closing the store answers all calls.
 func TestBatcherEnds(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -200,7 +199,7 @@ func TestBatcherEnds(t *testing.T) {
 	for i := range 10 {
 		all.Go(func() {
 			if _, err := s.Claim(left, claimOf(run.ID, fmt.Sprint(i))); !errors.Is(err, context.Canceled) {
-				t.Errorf("Claim = %v, want that it was left", err)
+				t.Errorf("Claim = %v, want context cancelled", err)
 			}
 		})
 	}
@@ -209,7 +208,7 @@ func TestBatcherEnds(t *testing.T) {
 	for i := range 10 {
 		all.Go(func() {
 			if _, err := s.Claim(t.Context(), claimOf(run.ID, fmt.Sprint(i))); err == nil {
-				t.Error("Claim: want an error of a server that does not answer")
+				t.Error("Claim: want an error because the server does not answer")
 			}
 		})
 	}
@@ -222,7 +221,7 @@ func TestBatcherEnds(t *testing.T) {
 	for i := range 300 {
 		all.Go(func() {
 			if _, err := s.Claim(t.Context(), claimOf(run.ID, fmt.Sprint(i))); err == nil {
-				t.Error("Claim: want an error of a server that is gone")
+				t.Error("Claim: want an error because the server is gone")
 			}
 		})
 	}

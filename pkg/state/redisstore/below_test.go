@@ -9,8 +9,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// To ask what many runs have started costs as much as to ask it of one, and what other runs
-// have started in between is skipped.
+// Listing the children of many runs costs as much as for one, and children of other runs in between are
+// skipped.
 func TestListBelowCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -44,6 +44,6 @@ func TestListBelowCost(t *testing.T) {
 	}
 	many := list(slices.Concat(roots[:100], roots[101:]))
 	if many.commands > one.commands+10 {
-		t.Errorf("%d commands for what 199 runs have started, %d for what one has", many.commands, one.commands)
+		t.Errorf("%d commands for the children of 199 runs, %d for those of one", many.commands, one.commands)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// A server whose memory is full answers reads. The store is not ready then, and Check names the
-// limit, although doctor may not write.
+// A server whose memory is full answers reads. The store is not ready then, and Check names the limit, although
+// doctor may not write.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

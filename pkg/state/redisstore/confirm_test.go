@@ -37,7 +37,7 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// within yields a moment of time, until a test has waited for long.
+// within yields briefly, and reports false once the test has waited for too long.
 func within(t *testing.T) bool {
 	t.Helper()
 	select {
@@ -66,7 +66,7 @@ func (p pair) open(t *testing.T, cfg redisstore.Config) *redisstore.Store {
 	return s
 }
 
-// fail has the replica take over from a primary that is gone.
+// fail promotes the replica after the primary is gone.
 func (p pair) fail(t *testing.T) {
 	t.Helper()
 	p.primary.Kill()
@@ -75,7 +75,7 @@ func (p pair) fail(t *testing.T) {
 	}
 }
 
-// A store whose writes a replica confirms does the same, batched or not.
+// A store with replica confirmation passes the suite, with and without batching.
 func TestStoreConfirmed(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -89,7 +89,7 @@ func TestStoreConfirmed(t *testing.T) {
 	}
 }
 
-// take makes one turn of a run that waits for nothing, and commits it.
+// take executes one turn of a run that waits for nothing, and commits it.
 func take(ctx context.Context, s *redisstore.Store, run state.State) error {
 	c, err := s.Claim(ctx, claimOf(run.ID, "t"))
 	if err != nil || c.Outcome != state.Claimed {
@@ -103,7 +103,7 @@ func take(ctx context.Context, s *redisstore.Store, run state.State) error {
 	return err
 }
 
-// I1: what was acknowledged outlives a primary that dies at once, if a replica confirms.
+// With replica confirmation, acknowledged writes survive the sudden death of the primary (I1).
 func TestConfirmedFailover(t *testing.T) {
 	t.Parallel()
 	for _, alone := range []bool{false, true} {
@@ -116,8 +116,8 @@ func TestConfirmedFailover(t *testing.T) {
 		enough := make(chan struct{})
 		for range 16 {
 			all.Go(func() {
-				// On a busy machine a replica may confirm a write too late: only after the failover nothing
-				// more is acknowledged.
+				// On a busy machine a replica may confirm a write too late: nothing more is acknowledged only
+				// after the failover.
 				for !failed.Load() {
 					run := newRun(t)
 					if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
@@ -149,9 +149,9 @@ func TestConfirmedFailover(t *testing.T) {
 	}
 }
 
-// I1: what no replica has is not acknowledged, however often it is asked, also by another
-// process, and the error says what to do. When the replica is back it is. Without the setting
-// the same write is acknowledged, and lost.
+// A write that no replica has is not acknowledged, however often it is repeated, also by another process, and
+// the error has the remedy. When the replica is back, the write is acknowledged. Without the setting, the same
+// write is acknowledged and lost (I1).
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	for _, alone := range []bool{false, true} {
@@ -173,7 +173,7 @@ func TestUnconfirmed(t *testing.T) {
 			}
 		}
 		if err := s.Ready(t.Context()); err == nil {
-			t.Error("a store is ready whose writes nobody confirms")
+			t.Error("a store whose writes no replica confirms is ready")
 		}
 		if err := syscall.Kill(p.replica.PID, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
@@ -197,7 +197,7 @@ func TestUnconfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.Ready(t.Context()); err == nil {
-			t.Error("a store is ready without a server")
+			t.Error("a store without a server is ready")
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestCheckConfirm(t *testing.T) {
 				return f
 			}
 		}
-		t.Fatal("doctor says nothing of TURNPIKE_REDIS_CONFIRM")
+		t.Fatal("doctor does not mention TURNPIKE_REDIS_CONFIRM")
 		return state.Finding{}
 	}
 	for _, c := range []struct {

@@ -41,8 +41,7 @@ func fill(t *testing.T, s *redisstore.Store, n int, waiting bool, delay time.Dur
 	}
 }
 
-// cost is what a Redis did since it started: commands, those of scripts too, and bytes
-// that it sent.
+// cost is the work of a Redis since its start: commands, including those of scripts, and bytes sent.
 type cost struct{ commands, bytes int64 }
 
 func costs(t *testing.T, rdb *redis.Client) (c cost) {
@@ -64,7 +63,7 @@ func costs(t *testing.T, rdb *redis.Client) (c cost) {
 	return c
 }
 
-// spent returns what do costs.
+// spent returns the cost of do.
 func spent(t *testing.T, rdb *redis.Client, do func()) cost {
 	t.Helper()
 	before := costs(t, rdb)
@@ -73,7 +72,7 @@ func spent(t *testing.T, rdb *redis.Client, do func()) cost {
 	return cost{after.commands - before.commands, after.bytes - before.bytes}
 }
 
-// compare fails if something costs more than twice as much with ten times the runs.
+// compare fails if the cost more than doubles with ten times the runs.
 func compare(t *testing.T, what string, with map[int]cost) {
 	t.Helper()
 	a, b := with[few], with[many]
@@ -83,7 +82,7 @@ func compare(t *testing.T, what string, with map[int]cost) {
 	}
 }
 
-// The death of a worker costs by the runs that it held, not by those that wait.
+// The cost of an eviction depends on the runs that the worker held, not on those that wait.
 func TestEvictCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -100,7 +99,7 @@ func TestEvictCost(t *testing.T) {
 	compare(t, "the eviction of a worker without runs", with)
 }
 
-// A sweep costs by what it returns, not by what is due.
+// The cost of a sweep depends on its results, not on the number of due runs.
 func TestSweepCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")

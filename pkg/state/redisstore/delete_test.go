@@ -103,7 +103,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	}
 }
 
-// A run that exists keeps everything, and no expiry, if a deletion would have prevented its creation.
+// If a run exists, PreventCreation leaves all its keys, without an expiry.
 func TestPreventedRunStays(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()

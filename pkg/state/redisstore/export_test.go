@@ -8,7 +8,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// QuotaAt is the quotas of a store with a clock of the test's own.
+// QuotaAt is a store's quotas with a test clock.
 type QuotaAt struct {
 	*Store
 
@@ -30,7 +30,7 @@ func (q QuotaAt) Pause(ctx context.Context, key string, d time.Duration) error {
 	return q.pauseAt(ctx, key, d, q.Now())
 }
 
-// Known is what the store knows of a run's log: how many entries, and the sum of the last.
+// Known returns the cached extent of a run's log: the number of entries, and the hash of the last.
 func (s *Store) Known(id state.RunID) (n int, sum string) {
 	known := s.cache.Get(id)
 	return len(known.Entries), known.Sum

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// I1: the client repeats scripts whose reply it lost; they apply once.
+// Scripts that the client repeats after a lost reply apply once (I1).
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	proxy := newProxy(t, strings.TrimSuffix(strings.TrimPrefix(testbed.Redis(t), "redis://"), "/0"))
@@ -55,10 +55,10 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// proxy forwards TCP and can swallow one reply, with its connection.
+// proxy forwards TCP and can drop one reply, with its connection.
 type proxy struct {
 	addr    string
-	drop    atomic.Int64 // the reply that is lost, counted from the next; 0 is none
+	drop    atomic.Int64 // the reply that is lost, counted from the next; 0: none
 	dropped atomic.Int64
 }
 
@@ -109,7 +109,7 @@ func newProxy(t *testing.T, target string) *proxy {
 
 func (p *proxy) dropReply() { p.drop.Store(1) }
 
-// I1: what was acknowledged survives kill -9 of the server.
+// Acknowledged writes survive kill -9 of the server (I1).
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
@@ -127,7 +127,7 @@ func TestKilledServer(t *testing.T) {
 	}
 }
 
-// A server that answers but takes nothing in is not ready.
+// A server that answers reads but rejects writes is not ready.
 func TestReadyMeansWritable(t *testing.T) {
 	t.Parallel()
 	s := open(t, testbed.RedisProcess(t, "--save", "", "--maxmemory", "100kb", "--maxmemory-policy", "noeviction").URL)
@@ -136,8 +136,8 @@ func TestReadyMeansWritable(t *testing.T) {
 	}
 }
 
-// A caller that dies between taking its key and creating the run leaves a key
-// without a run; the retry, with an id of its own, makes the run that the key names.
+// A caller that dies between taking its key and creating the run leaves a key without a run. The retry, with
+// another id, creates the run that the key names.
 func TestCreateRepairsItself(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -180,7 +180,7 @@ func TestCreateRepairsItself(t *testing.T) {
 	}
 }
 
-// A server that restarts forgets its scripts; a sweep does not notice.
+// A sweep works after a server restart that loses its scripts.
 func TestForgottenScripts(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -198,7 +198,7 @@ func TestForgottenScripts(t *testing.T) {
 	}
 }
 
-// A run that cannot be read keeps no other from being swept (I2).
+// A corrupt run does not keep others from being swept (I2).
 func TestSweepPassesOverDamage(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -217,12 +217,11 @@ func TestSweepPassesOverDamage(t *testing.T) {
 		t.Errorf("Sweep = %+v, %v; want the good run", due, err)
 	}
 	if _, err := s.Sweep(t.Context(), 10, time.Hour, nil); err == nil || !strings.Contains(err.Error(), string(bad.ID)) {
-		t.Errorf("Sweep of nothing but damage = %v, want the run named", err)
+		t.Errorf("Sweep with only corrupt runs = %v, want the run named", err)
 	}
 }
 
-// After a failover that lost writes, a claim gives the log that the server has,
-// not the one that this process remembers (I3).
+// After a failover that lost writes, a claim returns the server's log, not the cached one (I3).
 func TestRolledBackLog(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")

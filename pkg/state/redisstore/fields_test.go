@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A commit leaves fields that have their value already. If one has another, it writes that.
+// A commit skips fields that already have their value. If one has another value, it writes it.
 func TestCommitWritesFieldsThatDiffer(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t)

@@ -2,7 +2,7 @@ package redisstore
 
 import "testing"
 
-// No message grows without bound, and none stays empty for what is larger than it may be.
+// Batches stay within the size limit, and none is empty because its first call is larger than the limit.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

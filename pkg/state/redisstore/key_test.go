@@ -13,7 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// keyed is a store and what it keeps under one idempotency key.
+// keyed is a store and its data under one idempotency key.
 type keyed struct {
 	t     *testing.T
 	store *redisstore.Store
@@ -48,7 +48,7 @@ func (k *keyed) finish(run state.State) {
 	}
 }
 
-// key is the name under which the server has the only idempotency key.
+// key returns the server's name of the only idempotency key.
 func (k *keyed) key() string {
 	k.t.Helper()
 	keys, err := k.rdb.Keys(k.t.Context(), k.all).Result()
@@ -58,14 +58,13 @@ func (k *keyed) key() string {
 	return keys[0]
 }
 
-// A key is free after its time, and a newer run owns it: the deletion of the older run leaves
-// it alone (I1).
+// If a key has expired and a newer run owns it, the deletion of the older run keeps it (I1).
 func TestDeletionLeavesTheKeyOfANewerRun(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t)
 	old := k.submit()
 	k.finish(old.State)
-	if err := k.rdb.Del(t.Context(), k.key()).Err(); err != nil { // its time is over
+	if err := k.rdb.Del(t.Context(), k.key()).Err(); err != nil { // it has expired
 		t.Fatal(err)
 	}
 	owner := k.submit()
@@ -77,8 +76,8 @@ func TestDeletionLeavesTheKeyOfANewerRun(t *testing.T) {
 	}
 }
 
-// A deletion that is cut off behind the key is completed by the next one, and the new run that
-// has taken the key meanwhile keeps it.
+// A deletion that was interrupted after it removed the key is completed by the next one, and a new run that has
+// taken the key keeps it.
 func TestDeletionCutOffBehindTheKey(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t)
@@ -87,7 +86,7 @@ func TestDeletionCutOffBehindTheKey(t *testing.T) {
 	if _, err := k.store.Seal(t.Context(), old.State.ID, "token"); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.rdb.Del(t.Context(), k.key()).Err(); err != nil { // as the deletion does, before it is cut off
+	if err := k.rdb.Del(t.Context(), k.key()).Err(); err != nil { // as the deletion does before it is interrupted
 		t.Fatal(err)
 	}
 	owner := k.submit()
@@ -99,7 +98,7 @@ func TestDeletionCutOffBehindTheKey(t *testing.T) {
 	}
 }
 
-// A key that names a deleted run, as a failover to an older copy may leave it, is free.
+// A key that names a deleted run, as a failover to an older replica may leave it, is free.
 func TestKeyOfADeletedRunIsFree(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t)
@@ -118,10 +117,10 @@ func TestKeyOfADeletedRunIsFree(t *testing.T) {
 	}
 	made := k.submit()
 	if made.Existing || made.State.ID == old.State.ID {
-		t.Fatalf("the key gives run %s, want a new run", made.State.ID)
+		t.Fatalf("the key returns run %s, want a new run", made.State.ID)
 	}
 	if again := k.submit(); again.State.ID != made.State.ID {
-		t.Errorf("the key gives run %s, want %s", again.State.ID, made.State.ID)
+		t.Errorf("the key returns run %s, want %s", again.State.ID, made.State.ID)
 	}
 }
 

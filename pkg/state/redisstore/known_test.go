@@ -15,8 +15,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// I1: who made the last commit, and need not read its header, claims the same as
-// whoever reads all; and what another commits is read.
+// A claim by the process that made the last commit, which skips reading the header, equals one that reads
+// everything; commits of others are read (I1).
 func TestKnownHeader(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
@@ -36,7 +36,7 @@ func TestKnownHeader(t *testing.T) {
 			committer = there
 		}
 		a := claim(here, v, fmt.Sprint("a", v))
-		if v == 4 { // what an attempt leaves behind is no commit's
+		if v == 4 { // remains of an attempt, not of a commit
 			text := state.Message{Role: state.RoleAssistant, Parts: []state.Part{{Type: state.PartText, Text: "lost"}}}
 			left := a.State.Append(state.Entry{Type: state.EntryModel, At: state.At(time.Now()), Message: &text})
 			if _, err := here.Record(t.Context(), a.Lease, state.Record{From: a.Base, Entries: left.Log[a.Base:]}); err != nil {
@@ -53,7 +53,7 @@ func TestKnownHeader(t *testing.T) {
 		b := claim(openAt(t, url, prefix), v, fmt.Sprint("c", v))
 		if diff := cmp.Diff(b, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
 			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
-			t.Errorf("version %d: who knows the header claims otherwise than who reads it:\n%s", v, diff)
+			t.Errorf("version %d: the claim with a cached header differs from one that reads it:\n%s", v, diff)
 		}
 		call := state.Part{Type: state.PartToolCall, ID: fmt.Sprint("c", v), Name: "t", Arguments: `{"a":1}`}
 		next := b.State.Append(state.Entry{
@@ -70,8 +70,8 @@ func TestKnownHeader(t *testing.T) {
 	}
 }
 
-// I1: a claim that is answered from memory is what anybody else would get, and its log
-// may be appended to beside theirs.
+// A claim that is served from memory equals the stored one, and appending to its log does not affect other
+// claims (I1).
 func TestEagerClaimFromMemory(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
@@ -105,11 +105,11 @@ func TestEagerClaimFromMemory(t *testing.T) {
 		c = claimed(t, openAt(t, url, prefix), state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
 		if diff := cmp.Diff(c, eager, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
 			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
-			t.Errorf("what is in memory is not what is stored:\n%s", diff)
+			t.Errorf("memory differs from the store:\n%s", diff)
 		}
 		a, b := eager.State.Append(state.Entry{Detail: "a"}), beside.State.Append(state.Entry{Detail: "b"})
 		if n := len(eager.State.Log); a.Log[n].Detail != "a" || b.Log[n].Detail != "b" {
-			t.Error("two turns write to one place")
+			t.Error("two turns write to the same memory")
 		}
 	}
 }
@@ -123,8 +123,8 @@ func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) s
 	return c
 }
 
-// A log comes whole however much of it is new, from within the claim or beside it, and
-// what was read needs not be read again.
+// A claim returns the whole log, however much of it is new, whether within the claim or in a separate read, and
+// cached entries are not read again.
 func TestLongLogs(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
@@ -136,7 +136,7 @@ func TestLongLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, more := range []int{0, 1, 5, 50} {
-			for range more { // somebody else's turns
+			for range more { // another process's turns
 				c := claimed(t, writer, run, ulid.Make().String())
 				next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now()), Detail: "a \"quoted\"\nword"})
 				if err != nil {
@@ -151,14 +151,14 @@ func TestLongLogs(t *testing.T) {
 				for _, s := range []*redisstore.Store{late, openAt(t, url, prefix)} {
 					c := claimed(t, s, run, ulid.Make().String())
 					if diff := cmp.Diff(run.Log, c.State.Log, cmpopts.EquateEmpty(), cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
-						t.Fatalf("%d turns and %d: the log of a claim is another:\n%s", turns, more, diff)
+						t.Fatalf("%d turns and %d: the log of a claim differs:\n%s", turns, more, diff)
 					}
 					last, err := rdb.LIndex(t.Context(), fmt.Sprintf("%s:{s%03d}:log:%s", prefix, run.ID.Shard(), run.ID), -1).Bytes()
 					if err != nil {
 						t.Fatal(err)
 					}
 					if n, sum := s.Known(run.ID); n != len(run.Log) || sum != logcache.Sum(last) {
-						t.Errorf("%d turns and %d: %d entries are known, up to %s; want %d, up to %s", turns, more, n, sum, len(run.Log), logcache.Sum(last))
+						t.Errorf("%d turns and %d: %d entries are cached, up to %s; want %d, up to %s", turns, more, n, sum, len(run.Log), logcache.Sum(last))
 					}
 					if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 						t.Fatal(err)
@@ -169,7 +169,7 @@ func TestLongLogs(t *testing.T) {
 	}
 }
 
-// A run that has ended takes no memory from those that continue.
+// An ended run is removed from the cache.
 func TestEndedRunIsForgotten(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), "test-"+ulid.Make().String())
@@ -179,7 +179,7 @@ func TestEndedRunIsForgotten(t *testing.T) {
 	}
 	c := claimed(t, s, run, "first")
 	if n, _ := s.Known(run.ID); n == 0 {
-		t.Error("a log that was read is not known")
+		t.Error("a log that was read is not cached")
 	}
 	end, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
 	if err != nil {
@@ -189,6 +189,6 @@ func TestEndedRunIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, _ := s.Known(run.ID); n != 0 {
-		t.Errorf("%d entries of a run that has ended are known", n)
+		t.Errorf("%d entries of an ended run are cached", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// all pages through a list.
+// all returns all pages of a list.
 func all(t *testing.T, s *redisstore.Store, f state.Filter) (ids []state.RunID, pages int) {
 	t.Helper()
 	for {
@@ -30,7 +30,7 @@ func all(t *testing.T, s *redisstore.Store, f state.Filter) (ids []state.RunID, 
 	}
 }
 
-// filtersOf are filters for the runs that fill makes.
+// filtersOf returns filters for the runs that fill creates.
 func filtersOf(tenant string) []state.Filter {
 	return []state.Filter{
 		{Tenant: tenant},
@@ -45,8 +45,7 @@ func filtersOf(tenant string) []state.Filter {
 	}
 }
 
-// Each list has the runs that its filter selects, from the newest to the oldest, and a commit
-// moves a run from one to another.
+// Each list has the runs that its filter selects, newest first, and a commit moves a run from one to another.
 func TestLists(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("lists", time.Now().UnixNano()))
@@ -61,7 +60,7 @@ func TestLists(t *testing.T) {
 			t.Errorf("List(%+v) has %d runs, want %d", f, len(ids), n)
 		}
 		if !slices.IsSortedFunc(ids, func(a, b state.RunID) int { return strings.Compare(string(b), string(a)) }) {
-			t.Errorf("List(%+v) is not from the newest to the oldest", f)
+			t.Errorf("List(%+v) is not newest first", f)
 		}
 		if i == 2 {
 			queued = ids
@@ -95,7 +94,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// A list costs by what it returns, and a page that nothing matches ends.
+// The cost of a list depends on its results, and a list without matches ends.
 func TestListCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -123,8 +122,8 @@ func TestListCost(t *testing.T) {
 	}
 }
 
-// A list reads the ids of its page at once. Where the filter rejects runs, it doubles how many it
-// reads at a time: each round trip counts where the store is far away.
+// A list reads the ids of its page at once. Where the filter rejects runs, it doubles the number it reads at a
+// time: each round trip counts when the store is distant.
 func TestListRoundTrips(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -166,7 +165,7 @@ func TestListRoundTrips(t *testing.T) {
 	}
 }
 
-// Of an agent with few runs and a status with many the page has all, and the other way round.
+// For an agent with few runs and a status with many, the page has all matches, and the other way round.
 func TestListTakesTheShorterList(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("shorter", time.Now().UnixNano()))
@@ -186,7 +185,7 @@ func TestListTakesTheShorterList(t *testing.T) {
 	}
 }
 
-// A page of large runs ends early: it costs by bytes, not by how many runs somebody asks for.
+// A page of large runs ends early: its cost is bounded in bytes, not by the requested number of runs.
 func TestListBytes(t *testing.T) {
 	t.Parallel()
 	const n, size, most = 60, 100 << 10, 1 << 20

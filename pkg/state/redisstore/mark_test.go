@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A run of a shard whose mark is below the floor is neither claimed nor swept nor evicted, and
-// keeps its status. With a mark it is.
+// A run in a shard whose mark is below the floor is neither claimed nor swept nor evicted, and keeps its
+// status. With a mark it is.
 func TestBehind(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.RedisProcess(t, "--save", "", "--appendonly", "no").URL, "p")

@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
-// A run that has ended takes little more memory than its texts, with the setting of
-// deployments/redis.conf. A key of its metadata takes its own bytes.
+// An ended run takes little more memory than its texts, with the setting of deployments/redis.conf. A metadata
+// key takes its own bytes.
 func TestMemoryOfEndedRuns(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no", "--hash-max-listpack-value", "1024")

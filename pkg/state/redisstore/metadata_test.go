@@ -27,9 +27,9 @@ func indexed(t *testing.T, s *redisstore.Store, agent string, metadata map[strin
 	return run.ID
 }
 
-// The first page has all runs with an indexed value, however many others are newer; without the index
-// it has none of them. Runs from before the index come on the pages after it. Of several keys List
-// takes the one with the fewest runs, and the list of an agent if that is shorter still.
+// The first page has all runs with an indexed value, however many others are newer; without the index it has
+// none of them. Runs from before the index follow on later pages. Of several keys List uses the one with the
+// fewest runs, or the list of an agent if that is shorter still.
 func TestListByIndexedMetadata(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("indexed", time.Now().UnixNano()))
@@ -68,8 +68,8 @@ func TestListByIndexedMetadata(t *testing.T) {
 	}
 }
 
-// The index takes at most 0.2 KB for each key of a run, whatever the value, and nothing for runs of
-// tenants without one.
+// The index takes at most 0.2 KB for each key of a run, whatever the value, and nothing for runs of tenants
+// without one.
 func TestIndexedMetadataMemory(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")

@@ -15,14 +15,14 @@ import (
 	"unicode"
 )
 
-// lists is what names.go says: the fields of each hash, by field, and the places of each
-// reply, in order. Both are named as a script names them.
+// lists is the content of names.go: the fields of each hash, by field, and the places of each reply, in order.
+// Both have the names used in scripts.
 type lists struct {
 	run, agent map[string]string
 	replies    map[string][]string
 }
 
-// lowerFirst makes the name in a script from what is behind the prefix of a constant.
+// lowerFirst turns a constant's name without its prefix into the name in a script.
 func lowerFirst(s string) string {
 	if s == "" {
 		return ""
@@ -66,21 +66,21 @@ func readLists(t *testing.T) lists {
 	return l
 }
 
-// lint is what of one script does not go by the lists.
+// lint collects the deviations of a script from the lists.
 type lint struct {
 	lists
 
 	name, src string
 	problems  []string
-	fields    map[string]bool // of runs and agents that are used, by hash and field
-	places    map[string]bool // of replies that are given
+	fields    map[string]bool // used fields of runs and agents, by hash and field
+	places    map[string]bool // replies that are returned
 }
 
 func (l *lint) add(format string, args ...any) {
 	l.problems = append(l.problems, l.name+": "+fmt.Sprintf(format, args...))
 }
 
-// arguments splits what stands between src[from], an opening bracket, and its end.
+// arguments splits the text between the opening bracket src[from] and its end.
 func arguments(src string, from int) (args []string) {
 	depth, start, quote := 0, from+1, byte(0)
 	for i := from; i < len(src); i++ {
@@ -119,9 +119,9 @@ var (
 	charged  = regexp.MustCompile(`charge\('(\w+)', '(\w+)'`)
 )
 
-// known returns the fields of the hash in a variable, and whether it is one that names.go
-// has fields of. The counts' fields are statuses and tenants, the journal's are calls, those
-// of documents are names, and those of timers also.
+// known returns the fields of the hash in a variable, and whether names.go lists that hash. It does not list
+// the fields of the counts, which are statuses and tenants, of the journal, which are calls, nor of documents
+// and timers, which are names.
 func (l *lint) known(hash string) (fields map[string]string, listed bool) {
 	switch hash {
 	case "R":
@@ -132,7 +132,7 @@ func (l *lint) known(hash string) (fields map[string]string, listed bool) {
 	return nil, false
 }
 
-// checkCommands looks at each command on a hash.
+// checkCommands checks each command on a hash.
 func (l *lint) checkCommands(src string) {
 	for _, at := range command.FindAllStringIndex(src, -1) {
 		args := arguments(src, at[1]-1)
@@ -177,7 +177,7 @@ func (l *lint) checkCommands(src string) {
 	}
 }
 
-// checkRead looks at what fields are read into.
+// checkRead checks the variables into which fields are read.
 func (l *lint) checkRead(before string, fields []string, known map[string]string) {
 	into := assigned.FindStringSubmatch(before)
 	if into == nil {
@@ -196,8 +196,8 @@ func (l *lint) checkRead(before string, fields []string, known map[string]string
 	}
 }
 
-// checkReplies looks at each reply. It must be one of those that the script's first lines
-// promise, and its places must be filled from variables of their names, or with constants.
+// checkReplies checks each reply. It must be one of those that the script's first lines declare, and its places
+// must be filled from variables of their names, or with constants.
 func (l *lint) checkReplies(src string) {
 	var mine []string
 	for _, p := range promised.FindAllStringSubmatch(l.src, -1) {
@@ -221,7 +221,7 @@ func (l *lint) checkReplies(src string) {
 	}
 }
 
-// fits reports whether what is given fills the places, or the first of them.
+// fits reports whether the given values fill the places, or the first of them.
 func fits(given, places []string) bool {
 	if len(given) > len(places) {
 		return false
@@ -234,7 +234,7 @@ func fits(given, places []string) bool {
 	return true
 }
 
-// checkBucket looks at the fields of a rate limit's bucket.
+// checkBucket checks the fields of a rate limit's bucket.
 func (l *lint) checkBucket(src string) {
 	used := map[string]bool{}
 	for _, m := range bucket.FindAllStringSubmatch(src, -1) {
@@ -255,7 +255,7 @@ func (l *lint) checkBucket(src string) {
 	}
 }
 
-// check looks at one script.
+// check checks one script.
 func (l *lint) check(name, src string) {
 	l.name, l.src = name, src
 	src = comment.ReplaceAllString(src, "")
@@ -309,7 +309,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// What TestScripts is to find.
+// TestScripts detects each kind of disagreement.
 func TestScriptsThatDisagree(t *testing.T) {
 	t.Parallel()
 	const head = "-- returns commit, verdict {'fenced'}\n"
@@ -343,7 +343,7 @@ func TestScriptsThatDisagree(t *testing.T) {
 	}
 }
 
-// Go reads the places of replies and the fields of hashes by their names.
+// Go code reads the places of replies and the fields of hashes by their names.
 func TestPlacesHaveNames(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// A17: a call whose reply was lost counts once in a rate limit.
+// A call whose reply was lost counts once in a rate limit (A17).
 func TestLostRepliesOfQuotas(t *testing.T) {
 	t.Parallel()
 	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -79,7 +79,7 @@ func TestLostRepliesOfAgents(t *testing.T) {
 	proxy := newProxy(t, strings.TrimSuffix(strings.TrimPrefix(server.URL, "redis://"), "/0"))
 	s := openAt(t, "redis://"+proxy.addr+"/0", "p")
 	for n := range 12 {
-		if n > 0 { // the first finds out that the server does not know the script
+		if n > 0 { // the first detects that the server lacks the script
 			proxy.drop.Store(int64(1 + n%2)) // of the list of agents, or of the version
 		}
 		v, err := s.PutAgent(t.Context(), state.DefaultTenant, "a", json.RawMessage(fmt.Sprint(n)), false)

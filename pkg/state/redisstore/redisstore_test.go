@@ -32,7 +32,7 @@ func openAt(tb testing.TB, url, prefix string) *redisstore.Store {
 	return s
 }
 
-// raw is a client that goes past the store.
+// raw returns a client that bypasses the store.
 func raw(tb testing.TB, url string) *redis.Client {
 	tb.Helper()
 	opts, err := redis.ParseURL(url)
@@ -63,7 +63,7 @@ func TestStore(t *testing.T) {
 	statetest.ManySignals(t, open(t, url))
 }
 
-// The scripts and internal/state/record are two writings of one protocol.
+// The scripts and internal/state/record implement the same protocol.
 func TestAgreesWithModel(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -72,7 +72,7 @@ func TestAgreesWithModel(t *testing.T) {
 		func(*testing.T) state.Store { return memstore.New(memstore.Config{}) })
 }
 
-// The script of quotas and internal/state/quota are two writings of one arithmetic.
+// The quota script and internal/state/quota implement the same arithmetic.
 func TestQuotasAgreeWithModel(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -86,7 +86,7 @@ func TestQuotasAgreeWithModel(t *testing.T) {
 		})
 }
 
-// Quotas that nobody uses any more are forgotten.
+// Unused quotas expire.
 func TestQuotasExpire(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -110,7 +110,7 @@ func TestQuotasExpire(t *testing.T) {
 	}
 }
 
-// Without its batcher a store does the same.
+// Without its batcher a store passes the suite.
 func TestStoreWithoutBatcher(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -125,7 +125,7 @@ func TestStoreWithoutBatcher(t *testing.T) {
 	})
 }
 
-// Without its cache of logs a store does the same.
+// Without its log cache a store passes the suite.
 func TestStoreWithoutCache(t *testing.T) {
 	t.Parallel()
 	url := testbed.Redis(t)
@@ -188,8 +188,7 @@ func TestURLs(t *testing.T) {
 
 func BenchmarkTurn(b *testing.B) { statetest.Benchmark(b, open(b, testbed.Redis(b))) }
 
-// A claim by a worker that does not know the run, at the beginning of its life and after
-// 200 turns.
+// BenchmarkClaimUnknown claims a run that is not cached, at its start and after 200 turns.
 func BenchmarkClaimUnknown(b *testing.B) {
 	for _, turns := range []int{1, 200} {
 		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) {
@@ -198,7 +197,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			// The cache can hold one: whoever claims two runs in turn knows neither.
+			// The cache can hold one run: claiming two in turn misses each time.
 			runs := [2]state.State{longRun(b, turns), longRun(b, turns)}
 			for _, run := range runs {
 				if _, err := s.Create(b.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
@@ -218,7 +217,7 @@ func BenchmarkClaimUnknown(b *testing.B) {
 	}
 }
 
-// longRun has a model's call, its result and a transition in each turn.
+// longRun returns a run with a model response, a tool result and a transition in each turn.
 func longRun(tb testing.TB, turns int) state.State {
 	tb.Helper()
 	run, at := newRun(tb), state.At(time.Now())

@@ -9,7 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Many runs that a backlog covers come up once each, and hide no other run whose time has come.
+// Many runs covered by a backlog are returned once each, and hide no other due run.
 func TestSweepPassesABacklog(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, testbed.Redis(t), fmt.Sprint("passes", time.Now().UnixNano()))
@@ -32,11 +32,11 @@ func TestSweepPassesABacklog(t *testing.T) {
 			if d.Covered {
 				covered++
 			} else if lost++; d.Run != run.ID {
-				t.Errorf("Sweep brings up run %s of a lane with a backlog", d.Run)
+				t.Errorf("Sweep returns run %s of a lane with a backlog", d.Run)
 			}
 		}
 	}
 	if lost != 1 || covered != 700 {
-		t.Errorf("the passes bring up %d runs behind the backlog and %d others, want 700 and 1", covered, lost)
+		t.Errorf("the passes return %d runs behind the backlog and %d others, want 700 and 1", covered, lost)
 	}
 }

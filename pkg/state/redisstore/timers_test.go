@@ -12,7 +12,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A page of timers costs by what it returns, not by how many timers there are.
+// The cost of a page of timers depends on its results, not on the number of timers.
 func TestListTimersCost(t *testing.T) {
 	t.Parallel()
 	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
@@ -36,7 +36,7 @@ func TestListTimersCost(t *testing.T) {
 	compare(t, "a page of 50 timers", with)
 }
 
-// A timer that is removed is in no key any more.
+// A removed timer leaves no key.
 func TestTimerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
