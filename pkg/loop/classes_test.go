@@ -24,7 +24,7 @@ var meanings = []struct {
 	{model.PromptTooLong, "the prompt does not fit into the model's window, or never into a limit of tokens a minute"},
 	{model.RateLimited, "too many requests or tokens; `Retry-After` or the body may say how long"},
 	{model.Overloaded, "the provider failed (5xx), or its answer was malformed; also an open circuit breaker"},
-	{model.Transport, "no answer, a broken stream, a redirect, an answer that is no stream"},
+	{model.Transport, "no answer, a broken stream, a redirect, an answer that is not a stream"},
 	{model.Timeout, "the model's `timeout` is over, or the provider's own"},
 	{model.Quota, "money or a day's allowance is used up"},
 	{model.Auth, "no key, a wrong one, or one that may not do this"},
