@@ -114,11 +114,12 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 	m := modelOf(a, t.Run)
 	ctx, span := ms.spans.model(ctx, t, *m, effect)
 	c := &modelCall{models: ms, t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.Run.ModelRequests - t.Run.FallbackBase}
-	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil && ctx.Err() != nil {
-		ev := loop.Aborted{} // the lookup was cut short
-		ms.spans.endModel(span, ev)
-		return nil, nil, ev, nil
-	} else if err != nil {
+	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil {
+		if ctx.Err() != nil { // the lookup was cut short
+			ev := loop.Aborted{}
+			ms.spans.endModel(span, ev)
+			return nil, nil, ev, nil
+		}
 		ev := loop.ModelFailed{At: ms.clock.Now(), Err: asModelError(err), Purpose: effect.Purpose}
 		ms.spans.endModel(span, ev)
 		return nil, nil, ev, nil
@@ -162,7 +163,9 @@ func (c *modelCall) try(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := c.generate(within)
+	memory := &responseMemory{of: c.cfg.Answers, tenant: c.t.Run.Tenant}
+	err := c.generate(model.WithReceipt(within, memory.grow))
+	memory.release()
 	failure := failureOf(err)
 	if err != nil && ctx.Err() != nil {
 		failure = &model.Error{Class: model.Cancelled} // the turn has ended, which says nothing about the provider
