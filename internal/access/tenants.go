@@ -55,8 +55,8 @@ func NewTenants(store state.Documents, byDefault string) *Tenants {
 	return &Tenants{store: store, byDefault: byDefault, now: time.Now, added: func(string) {}, fresh: map[string]readTenant{}}
 }
 
-// OnAdded makes Settings and IndexedFrom call fn for each tenant that they store because it is used for the
-// first time; Put does not call fn. fn must not block. OnAdded must be called before the first use.
+// OnAdded sets fn, which Settings and IndexedFrom call when they store a tenant on its first use; Put does not call
+// it. fn may be called concurrently and must not block. OnAdded must be called before any other method.
 func (t *Tenants) OnAdded(fn func(name string)) { t.added = fn }
 
 // Put stores the settings of a tenant; now is the time of the store. The settings apply in every process within

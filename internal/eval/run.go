@@ -205,7 +205,7 @@ func called(messages []api.Message) []string {
 }
 
 // runAll runs submissions in batches, and calls done once for each run that has ended or was deleted, with its index.
-// Batches have idempotency keys, so a repeated evaluation finds the runs of the first.
+// Batches have idempotency keys, so a repeated evaluation finds the runs that it has already started.
 func (e *evaluation) runAll(ctx context.Context, what string, requests []api.SubmitRequest, done func(int, api.Run)) error {
 	e.ended = 0
 	for first := 0; first < len(requests); first += chunk {

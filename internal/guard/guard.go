@@ -13,18 +13,19 @@ import (
 	"time"
 )
 
-// Guard refuses requests to addresses that only the worker can reach (loopback, private and link-local
-// networks, metadata services), to ports other than 443, and without TLS, except to the hosts and networks
-// given to New. It checks the dialled address, after name resolution, so no name can bypass it; its client
-// follows no redirect.
+// Guard refuses requests to addresses that only the worker can reach (loopback, private and link-local networks,
+// metadata services), to ports other than 443, and without TLS. Hosts and networks given to New are exempt, but a
+// network permits requests without TLS only to URLs with a literal IP address or localhost, not to names that resolve
+// into it. Guard checks the dialled address, after name resolution, so a name cannot bypass it. Its client does not
+// follow redirects.
 type Guard struct {
 	hosts    map[string]bool // "host:port" that may be reached all the same
 	networks []netip.Prefix
 	resolver *net.Resolver // nil is the system's
 }
 
-// New returns a guard. Each of allow is a "host:port" or a network such as
-// 10.1.0.0/16 that requests may reach in any case, at any port and also without TLS.
+// New returns a guard. Each of allow is a "host:port", or a network such as 10.1.0.0/16 that requests may reach at any
+// port; see [Guard] for requests without TLS.
 func New(allow []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}}
 	for _, a := range allow {

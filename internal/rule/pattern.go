@@ -32,8 +32,9 @@ const (
 	instructionsPerClass = 40
 )
 
-// PatternSize returns the approximate number of instructions of a compiled regular expression.
-// Matching it against a text takes up to that many steps for each byte. It is 0 if text is invalid.
+// PatternSize estimates the instructions of a compiled regular expression, and the work of expanding ranges that
+// ignore case. Matching takes up to that many steps for each byte of text. An expression that is too costly to read
+// is not parsed: the result is then above maxPattern, even if text is invalid. Any other invalid text gives 0.
 func PatternSize(text string) int {
 	folds := foldSize(text)
 	if reading := readingSize(text) + folds; reading > maxPattern {

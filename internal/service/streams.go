@@ -17,8 +17,9 @@ type Streams interface {
 	// Inspect describes a stream. The error wraps ErrNoStream if it does not exist.
 	Inspect(ctx context.Context, stream string) (StreamInfo, error)
 
-	// Open returns the durable consumer of a trigger. It creates a missing one, and changes the subjects and InOrder of
-	// an existing one. The error wraps ErrNoStream or ErrStreamRefused; any other error means that NATS did not answer.
+	// Open returns the durable consumer of a trigger. It creates a missing one, and updates the subjects and InOrder
+	// of an existing one. The error wraps ErrNoStream or ErrStreamRefused; any other error means that NATS did not
+	// answer or could not serve the request.
 	Open(ctx context.Context, spec ConsumerSpec) (StreamConsumer, error)
 
 	// Pending returns the number of messages that no gateway has fetched with a consumer, and of those that

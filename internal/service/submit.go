@@ -181,10 +181,10 @@ type submission struct {
 	files     map[string]file.File // files that were read for other runs of a batch; may be nil
 }
 
-// storeKey returns the submission's idempotency key in the store. Keys of callers, keys of forks
-// and ids of messages have separate prefixes, so no caller can choose a key that Turnpike
-// generates. A message without a key is stored under its own id, because the bus may deliver it
-// again after its run is stored.
+// storeKey returns the submission's idempotency key in the store. Each source of keys (callers, users of tokens,
+// hooks, triggers, schedules, forks, messages) has its own prefix, so no caller can choose a key that Turnpike
+// generates. A message without a key is stored under its own id, because the bus may deliver it again after its run
+// is stored. The result is empty if there is neither a key nor a message.
 func (s submission) storeKey() string {
 	switch {
 	case s.key != "" && s.delivered != "": // a name has no spaces

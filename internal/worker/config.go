@@ -89,9 +89,8 @@ type Config struct {
 	// webhook names. It must be safe for concurrent use. Default: they may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
-	// WebhookClient sends events to the webhooks of runs. It must keep requests from addresses that only
-	// the worker can reach, and must not follow redirects. Default: a client that reaches public
-	// addresses alone.
+	// WebhookClient sends events to the webhooks of runs. It must refuse addresses that only the worker can reach, and
+	// must not follow redirects. Default: a client that reaches only public addresses, on port 443, with TLS.
 	WebhookClient *http.Client
 
 	// WebhookTimes are the times of the delivery to webhooks. Zero fields have the defaults.

@@ -33,8 +33,8 @@ type NewKey struct {
 
 // TokenRequest is a request for a token of an end user.
 type TokenRequest struct {
-	// User is the name that the person has in the system of the caller, without spaces. The token can read and continue
-	// the runs whose metadata has it under the key user; the runs that it starts get that metadata.
+	// User identifies the person in the caller's own system, without spaces. The token can read and continue the runs
+	// whose metadata has this value under the key user; the runs that it starts get that metadata.
 	User string `json:"user"`
 
 	Roles []string `json:"roles"` // of viewer, submitter and approver

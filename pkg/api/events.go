@@ -28,8 +28,9 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[E
 	return c.Follow(ctx, id, after, nil)
 }
 
-// Follow is Events that also reports the state of its connection: it calls notice, if not nil, with an error when the
-// gateway cannot be reached, and with nil when the gateway can be reached again.
+// Follow is Events that also reports the state of its connection: it calls notice, if not nil, once with an error
+// when the gateway cannot be reached, and once with nil when it can be reached again, from the goroutine of the
+// iteration. It does not call notice for an error that ends the iteration.
 func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		link := connection{notice: notice}

@@ -256,9 +256,9 @@ type Abort struct {
 	// sets it to 0 in a message that is not a trusted applied abort (see HeaderApplied), whatever its sender wrote.
 	Version int64 `json:"version,omitempty"`
 
-	// Interrupt reports that the run must not end: a message with a mode that interrupts (state.Mode) has
-	// arrived for it. The worker then asks the store whether the turn in flight must end. Aborts sets it to
-	// false in the same messages as Version to 0.
+	// Interrupt reports that the run must not end: a message with a mode that interrupts (state.Mode) has arrived for
+	// it. The worker then asks the store whether the turn in flight must end. Aborts clears it whenever it clears
+	// Version.
 	Interrupt bool `json:"interrupt,omitempty"`
 }
 

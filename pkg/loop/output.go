@@ -76,8 +76,8 @@ func pieces(log []state.Entry) string {
 	return strings.Join(texts, "")
 }
 
-// retryOutput returns the mistakes of an answer to the model, or ends the run after the last try.
-// It counts the tries since the last user message in the log, so no worker needs a counter.
+// retryOutput tells the model what is wrong with its answer, or ends the run if no retries are left. It counts the
+// retries in the log, back to the last user message, so no counter is stored.
 func (t *Turn) retryOutput(output string, err error) Decision {
 	limit := t.agent.MaxOutputRetries()
 	made := 0

@@ -340,8 +340,8 @@ func (t *Turn) recoverOutput(text string) Decision {
 
 // Complete ends the run with an answer, for the reason r, unless the answer does not match the output schema,
 // or a stop hook or an unspent token budget continues the run (A8, A11, D8). The model may retry a wrong answer
-// a limited number of times; then the run fails with EndInvalidOutput. A stop hook may also end the run for a
-// reason of its own.
+// a limited number of times; then the run fails with EndInvalidOutput. A stop hook, or a token budget with
+// diminishing returns, may also end the run for its own reason.
 func (t *Turn) Complete(r state.Reason, output string) Decision {
 	output, err := t.accepted(output)
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// RetryPolicy bounds the retries of a model call inside one turn. The zero value means two retries, begun within five
-// seconds, and none after a delay above two seconds that the provider asks for. After longer waits the worker releases
-// the turn instead (I6).
+// RetryPolicy bounds the retries of a model call within one turn. The zero value means at most two retries that begin
+// within five seconds of the first call, and none if the provider asks for a delay above two seconds. When the policy
+// allows no further retry, Retry returns the error without waiting, and the loop decides: another model, a later
+// turn, or the end of the run. So a long wait occupies no worker (I6).
 type RetryPolicy struct {
 	Retries int           // 0 means 2; negative means none
 	First   time.Duration // first delay before jitter; 0 means 200 ms

@@ -41,8 +41,8 @@ type Bound struct {
 	// Tenant is the tenant of the run, or of the agent.
 	Tenant string
 
-	// Secret returns the value of secret://name for a "host:port", the only destination that may receive the value; ""
-	// stands for a program of the worker. A kind must call Secret at each use, and keep the value out of its results.
+	// Secret returns the value of secret://name, to be sent only to host, a "host:port", or, if host is empty, only to
+	// a program that the worker runs. A kind must call Secret for each use, and keep the value out of its results.
 	Secret func(name, host string) (string, error)
 }
 

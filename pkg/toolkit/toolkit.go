@@ -25,9 +25,9 @@ type Tool struct {
 	// calls wait.
 	Concurrency int
 
-	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call. The model
-	// reads the text of an error. Handler must be safe for concurrent use, and should do nothing twice for one
-	// Call.IdempotencyKey.
+	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call. The text
+	// of its error is shown to the model. Handler must be safe for concurrent use, and should take effect only once
+	// for each Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 
 	fault error // error of Func; Serve and Run return it

@@ -1690,7 +1690,7 @@ export interface components {
         };
         BatchSubmit: {
             runs: components["schemas"]["Submit"][];
-            /** @description runs in flight at once; without it, or above the number of runs, all */
+            /** @description number of chains of runs: each starts its next run when one has ended or first waits for a person; without it, or above the number of runs, all start at once */
             max_parallel?: number;
             /** @description runs that wait for a person count as in flight; by default the batch starts its next run when one of its runs first waits for a person */
             count_waiting?: boolean;

@@ -82,9 +82,9 @@ func (t *turn) applyLate(ctx context.Context) error {
 	return nil
 }
 
-// leaveToSweeper ends a turn that was committed although its follow-up could not be published. The message is
-// not acknowledged, and the run stays in the schedule: the redelivery or the sweeper makes a worker publish the
-// follow-up.
+// leaveToSweeper gives up on the follow-up of a committed turn: the publication of the next turn, or the finalization
+// of the run. The message is not acknowledged, and the run stays in the schedule, so a redelivery or the sweeper
+// makes a worker repeat the follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
 	t.taker.runLog(t.s.ID).Warn("turn committed, but the work that follows it failed; a worker retries that work", "error", err, "hint", "nothing is lost. If this repeats, run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; if the error says that something panicked, report the bug")

@@ -60,8 +60,10 @@ type PendingStore interface {
 	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 }
 
-// Pending returns the event of a timer, and whether it exists. The timer of a deleted run stays until its next
-// attempt is due, and a test event is not an event of a run: exists is then false.
+// Pending returns the event that a timer of the tenant will deliver. exists is false if there is none to show: the
+// run was deleted (its timer stays until the next attempt is due), has no such event, or belongs to another tenant; a
+// replay was delivered; it is a test event; or the name is malformed. So the caller must not remove a timer because
+// exists is false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
 	p := progressOf(t.Note)

@@ -100,7 +100,7 @@ func (t Times) withDefaults() Times {
 
 // Config has the dependencies of a Sender. All fields but Times and Worker are required.
 type Config struct {
-	Client *http.Client // keeps requests from addresses that are not public, and follows no redirect
+	Client *http.Client // refuses addresses that are not public, and does not follow redirects
 	Grants Grants
 	Times  Times
 	Worker string // its id, for the results of tests

@@ -87,7 +87,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("a secret in the URL: %+v, %v", got, err)
 	}
 	r.Headers = map[string]string{"X-Key": "secret://OTHER"}
-	if got, _ := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"x"}`)}); !strings.Contains(got.Content, "secret OTHER: it is not there") {
+	if got, _ := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{"q":"x"}`)}); !strings.Contains(got.Content, "secret OTHER does not exist") {
 		t.Errorf("Call = %+v", got)
 	}
 	// A secret in the URL does not appear in the error of an unreachable server.

@@ -53,9 +53,10 @@ func (s *Store) openQuotas(ctx context.Context) error {
 func (s *Store) bucketSubject(key string) string { return s.cfg.Prefix + ".quota.key." + key }
 func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota.slowed" }
 
-// swap replaces the last message of a subject in one atomic step. It starts with the last value
-// seen and reads only after a conflict. fn may be called several times; its last call is the one
-// that counts.
+// swap atomically replaces the last message of a subject if it is still the one that fn received (nil: none). It
+// starts from the last value that this process saw, and reads from the server if it has none, or after a conflict. fn
+// may be called several times; only its last result is stored. After any other error of the publication, that may or
+// may not be stored.
 func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
 	select {
 	case s.quotas.turn <- struct{}{}:
