@@ -143,7 +143,7 @@ func (c *toolsCallCmd) Run(e *env) error {
 	}
 	r, err := natstool.New(nc, c.Prefix).Call(ctx, call)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("tool %q did not answer within %s: raise --timeout, or check its service", c.Name, c.Timeout)
+		return fmt.Errorf("tool %q did not answer within %s, so it is unknown whether the call took effect: check its service, then repeat the call with --key %s, and with a longer --timeout if it needs more time", c.Name, c.Timeout, call.IdempotencyKey)
 	}
 	if err != nil {
 		return err

@@ -156,7 +156,7 @@ func (a *app) signed(next func(ctx context.Context, body []byte) (answer string,
 			err = check.Ensure()
 		}
 		if err != nil {
-			a.log.Warn("request without a valid signature of Slack refused", "error", err, "hint", "if Slack sent it, check SLACK_SIGNING_SECRET and the clock of this machine")
+			a.log.Warn("refused a request without a valid signature of Slack", "error", err, "hint", "if Slack sent it, check SLACK_SIGNING_SECRET and the clock of this machine")
 			http.Error(w, "the signature of Slack is missing, expired or wrong", http.StatusUnauthorized)
 			return
 		}

@@ -511,8 +511,8 @@ func TestSignatures(t *testing.T) {
 		status int
 		answer string
 	}{
-		"good": {secret, 0, http.StatusOK, "c-1"}, "old": {secret, 6 * time.Minute, http.StatusUnauthorized, "invalid"},
-		"from the future": {secret, -6 * time.Minute, http.StatusUnauthorized, "invalid"}, "of a stranger": {"guess", 0, http.StatusUnauthorized, "invalid"},
+		"good": {secret, 0, http.StatusOK, "c-1"}, "old": {secret, 6 * time.Minute, http.StatusUnauthorized, "the signature of Slack"},
+		"from the future": {secret, -6 * time.Minute, http.StatusUnauthorized, "the signature of Slack"}, "of a stranger": {"guess", 0, http.StatusUnauthorized, "the signature of Slack"},
 	} {
 		for _, path := range []string{"/slack/events", "/slack/actions"} {
 			status, answer := b.post(path, challenge, c.secret, time.Now().Add(-c.age))

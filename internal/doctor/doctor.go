@@ -85,7 +85,7 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, ReadOnly: true,
 	})
 	if err != nil {
-		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, or correct the setting named here"}}, named
+		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b)
@@ -144,7 +144,7 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, se
 		return []state.Finding{f}
 	}
 	if err != nil {
-		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "check that NATS answers and has JetStream, or correct the setting named here"
+		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"
 		return []state.Finding{f}
 	}
 	defer s.Close()

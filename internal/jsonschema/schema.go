@@ -131,7 +131,7 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 		return nil, err
 	}
 	if TooDeep([]byte(text)) {
-		return nil, fmt.Errorf("the output is nested more than %d levels deep: flatten the schema", MaxDepth)
+		return nil, fmt.Errorf("the output is nested more than %d levels deep: nest it less; if the schema requires more levels, its author must flatten it", MaxDepth)
 	}
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {

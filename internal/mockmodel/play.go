@@ -43,7 +43,7 @@ func loadRecordings(path string) ([]recording, error) {
 			}
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("read recordings: no files in %s: add a recording, or name another folder", path)
+			return nil, fmt.Errorf("read recordings: no files in %s (links, folders and names that begin with a dot do not count): add a recording, or name another folder", path)
 		}
 	}
 	list := make([]recording, 0, len(files))

@@ -25,7 +25,7 @@ func ForAccount(s Scope, name, deployment string) (Account, error) {
 	}
 	for _, n := range []string{name, deployment} {
 		if !accountPattern.MatchString(n) {
-			return Account{}, fmt.Errorf("account (NAME or --deployment) is %q: use letters, digits, _ and -", n)
+			return Account{}, fmt.Errorf("the account name %q (NAME or --deployment) is not valid: use letters, digits, _ and -", n)
 		}
 	}
 	if name == deployment {

@@ -123,7 +123,7 @@ func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
 		}
 	}
 	if req.Webhook != nil {
-		return problem(denied, api.CodeForbidden, "webhook: a token of a user may not set a webhook: set it in the agent or the tenant")
+		return problem(denied, api.CodeForbidden, "webhook: a user's token cannot set one: omit it; an author can set it in the agent, an admin in the tenant")
 	}
 	metadata, err := bindRun(c, req.Agent, req.Metadata)
 	req.Metadata = metadata

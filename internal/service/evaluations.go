@@ -138,7 +138,7 @@ func checkReport(id string, report api.EvaluationReport) error {
 
 func checkDifferences(report api.EvaluationReport) error {
 	if len(report.Differences) > 0 && len(report.Versions) != 2 {
-		return invalid("differences: there is only one version to compare: remove them")
+		return invalid("differences: versions has only one entry, so there is nothing to compare: remove differences")
 	}
 	var seen []string
 	for i, d := range report.Differences {
@@ -183,7 +183,7 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 		case r.Turns < 0 || r.Tokens < 0 || min(r.CostUSD, r.Seconds) < 0:
 			return nil, invalid("results[%d] has the cost_usd %v, tokens %v, turns %v and seconds %v, and one of them is negative: send 0 or more in each", i, r.CostUSD, r.Tokens, r.Turns, r.Seconds)
 		case seen[at]:
-			return nil, invalid("results[%d]: case %.80q, %s and repeat %d occurs twice: remove one", i, r.Case, r.Version, r.Repeat)
+			return nil, invalid("results[%d]: case, version and repeat are those of an earlier entry (%.80q, %s, %d): remove one, or correct its repeat", i, r.Case, r.Version, r.Repeat)
 		}
 		seen[at] = true
 		n := counted[r.Version]

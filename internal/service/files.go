@@ -312,11 +312,17 @@ func (k *core) taken(a *agent.Agent, place string, files []state.Part) error {
 	return nil
 }
 
+// mistakes returns the mistakes in a remark of tool.CheckImages or tool.CheckFiles. The remark tells a model what was left
+// out of a result, but the gateway refuses the whole request.
+func mistakes(remark string) string {
+	return strings.NewReplacer("]\n[", "; ", "[", "", "]", "", " left out: ", ": ").Replace(strings.TrimSpace(remark))
+}
+
 // resultFiles checks the files of a tool result that a caller sends, and returns them in the form in histories.
 func resultFiles(files []state.Part) ([]state.Part, error) {
 	kept, omitted := tool.CheckFiles(files)
 	if omitted != "" {
-		return nil, errors.New(strings.TrimSpace(omitted))
+		return nil, errors.New(mistakes(omitted))
 	}
 	for i := range kept {
 		kept[i].MediaType = model.MediaType(kept[i].MediaType)

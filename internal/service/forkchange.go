@@ -154,7 +154,7 @@ func (f *fork) replaceResult(at string, res api.ForkResult) {
 		return
 	}
 	if _, omitted := tool.CheckImages(res.Images); omitted != "" {
-		f.fault(at+".images", "%s.images: %s", at, strings.TrimSpace(omitted))
+		f.fault(at+".images", "%s.images: %s", at, mistakes(omitted))
 		return
 	}
 	files, err := resultFiles(res.Files)

@@ -310,7 +310,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 		if len(a.Arguments) > 0 && string(a.Arguments) != "null" {
 			args, ok := state.CompactObject(string(a.Arguments))
 			if !ok {
-				return sig, invalid("approvals[%d].arguments is not a JSON object: send one", i)
+				return sig, invalid("approvals[%d].arguments is not a JSON object: send the arguments that replace those of the model, or omit the field to keep those", i)
 			}
 			approval.Arguments = args
 		}
@@ -324,7 +324,7 @@ func signalOf(req api.SignalRequest) (state.Signal, error) {
 			return sig, invalid("tool_results[%d].call_id is missing: give the id of the call", i)
 		}
 		if _, omitted := tool.CheckImages(res.Images); omitted != "" {
-			return sig, invalid("tool_results[%d].images: %s", i, strings.TrimSpace(omitted))
+			return sig, invalid("tool_results[%d].images: %s", i, mistakes(omitted))
 		}
 		files, err := resultFiles(res.Files)
 		if err != nil {

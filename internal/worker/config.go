@@ -286,7 +286,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("the maximum size of a result is %d bytes and the memory for answers is %d bytes: set both to 1 or more (TURNPIKE_MAX_RESULT, TURNPIKE_ANSWERS_MIB)", c.MaxResult, c.AnswerMemory))
 	}
 	if c.FileMemory < 0 {
-		errs = append(errs, fmt.Errorf("the memory for files is %d bytes: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory))
+		errs = append(errs, fmt.Errorf("the memory for files is %d MiB: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory>>20))
 	}
 	for _, d := range []struct {
 		name  string

@@ -149,7 +149,7 @@ func TestMCPServerIsDown(t *testing.T) {
 		t.Errorf("result = %q", got)
 	}
 	st := s.awaitReason(unknown, state.EndInvalidAgent)
-	if st.Error == nil || !strings.Contains(st.Error.Message, "could not be listed") || !strings.Contains(st.Error.Message, "connection refused") {
+	if st.Error == nil || !strings.Contains(st.Error.Message, "could not be determined") || !strings.Contains(st.Error.Message, "connection refused") {
 		t.Errorf("error = %+v", st.Error)
 	}
 }

@@ -125,7 +125,7 @@ func (s *Statuses) UnmarshalJSON(b []byte) error {
 	}
 	var list []string
 	if err := json.Unmarshal(b, &list); err != nil {
-		return fmt.Errorf("status %.40s is not valid: write a status or a list of them", b)
+		return fmt.Errorf("status %.40s is not valid: send a string such as \"running\", or a list of such strings", b)
 	}
 	*s = list
 	return nil

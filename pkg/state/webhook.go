@@ -53,7 +53,7 @@ func (w *Webhook) Check() error {
 		}
 	}
 	if n := len(w.Secret); n > maxWebhookSecrets {
-		return fmt.Errorf("secret has %d references, at most %d are allowed: leave out those that are no longer valid", n, maxWebhookSecrets)
+		return fmt.Errorf("secret has %d references, at most %d are allowed: remove those that are no longer in use", n, maxWebhookSecrets)
 	}
 	for _, ref := range w.Secret {
 		if name, ok := strings.CutPrefix(ref, "secret://"); !ok || name == "" {

@@ -185,7 +185,7 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	}
 	spec := a.Tool(c.Name)
 	if spec != nil && r.Pending && !spec.Async {
-		r = tool.Error(fmt.Sprintf("Tool %q deferred its result, but it is not declared async, so the result is lost and the call may have had an effect. Continue without it; the author of the agent must set async: true, or make the tool return the result", c.Name))
+		r = tool.Error(fmt.Sprintf("Tool %q deferred its result, but it is not declared async, so the result is lost and the call may have had an effect. Continue without it; the author of the agent must declare the tool async (async: true; for a tool in Go turnpike.Async), or make it return the result", c.Name))
 	}
 	result := ts.resultOf(ctx, t, spec, c, r, time.Since(began))
 	return outcome{call: c, result: &result}

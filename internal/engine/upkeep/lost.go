@@ -28,7 +28,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 		return fmt.Errorf("record the loss of run %s: %w", known.ID, err)
 	}
 	if !made.Existing {
-		f.cfg.Log.Error("the store has lost a run, it is marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
+		f.cfg.Log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
 	return f.FinalizeRun(ctx, known.ID, 0)

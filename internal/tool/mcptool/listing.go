@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -60,7 +61,7 @@ func (l Listing) Pick(allow []string) (Listing, error) {
 	}
 	for _, name := range allow {
 		if !slices.Contains(have, name) {
-			return nil, fmt.Errorf("the server has no tool %q: name one of %s in allow", name, strings.Join(have, ", "))
+			return nil, fmt.Errorf("the server has no tool %q: correct allow; it has %s", name, cmp.Or(strings.Join(have, ", "), "no tools"))
 		}
 	}
 	return picked, nil

@@ -66,7 +66,7 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 // again only for an idempotent tool whose instance has died (I4).
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
-		return tool.Error(fmt.Sprintf("Tool %q cannot be called, because its name cannot be part of a NATS subject. Continue without it; the author of the agent must rename it, without spaces and the characters . * >", c.Name)), nil
+		return tool.Error(fmt.Sprintf("Tool %q cannot be called, because its name cannot be part of a NATS subject: use the name of a tool, of 1 to 64 letters, digits, _ and -", c.Name)), nil
 	}
 	arguments := c.Arguments
 	if len(arguments) == 0 {

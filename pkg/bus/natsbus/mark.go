@@ -40,7 +40,7 @@ func (b *Bus) findMark(ctx context.Context) (mark record, last uint64, err error
 		err = fmt.Errorf("message %d of stream %s is not a mark: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
 	}
 	if err != nil {
-		err = fmt.Errorf("read the mark that reveals an older copy of the store: %w", err)
+		err = fmt.Errorf("read the mark that shows whether the store is an older copy: %w", err)
 	}
 	return record{}, last, err
 }
