@@ -22,7 +22,9 @@ func (s *guarded) unsigned(path string, n int) *wire {
 	s.t.Cleanup(func() { _ = conn.Close() })
 	c := &wire{s.t, conn, bufio.NewReader(conn)}
 	c.send("POST", path, "", fmt.Sprintf("Content-Length: %d\r\nExpect: 100-continue\r\n", n), "")
-	if resp, p := c.answer(); resp.StatusCode != http.StatusContinue {
+	resp, p := c.answer()
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusContinue {
 		s.t.Fatalf("the gateway refused a body of %d bytes before it arrived: %d %s", n, resp.StatusCode, p.Detail)
 	}
 	return c
@@ -53,9 +55,7 @@ func TestUnsignedDeliveries(t *testing.T) {
 				continue
 			}
 			_ = c.conn.SetReadDeadline(time.Time{})
-			if resp, p := c.answer(); resp.StatusCode != http.StatusTooManyRequests || p.Code != api.CodeTooManyBytes {
-				t.Errorf("%s: body %d: %d %s", path, n, resp.StatusCode, p.Detail)
-			}
+			c.wantProblem(fmt.Sprintf("%s: body %d", path, n), http.StatusTooManyRequests, api.CodeTooManyBytes)
 			break
 		}
 		if status, _, p := s.github(other.Path, "a secret", "d-"+path[len(path)-1:], opened(1)); status != http.StatusAccepted {

@@ -67,11 +67,11 @@ func TestShutdownWithoutAStore(t *testing.T) {
 					return tool.Result{Content: "done"}, nil
 				})
 				s.model = generator(func(ctx context.Context, r model.Request) (model.Response, error) {
-					switch {
-					case phase == "model":
+					switch phase {
+					case "model":
 						close(started)
 						<-ctx.Done()
-					case phase == "commit":
+					case "commit":
 						store.silent.Store(true)
 						close(started)
 					}

@@ -19,13 +19,12 @@ func streamed(ctx context.Context, t *testing.T, lines, length, content int) (in
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := io.Reader(strings.NewReader(""))
 	line := append(bytes.Repeat([]byte("x"), length-1), '\n')
 	var parts []io.Reader
 	for range lines {
 		parts = append(parts, bytes.NewReader(line))
 	}
-	body = io.MultiReader(parts...)
+	body := io.MultiReader(parts...)
 	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), Request: req}
 	if err := model.CheckHTTP("openai", "", resp); err != nil {
 		t.Fatal(err)
