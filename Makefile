@@ -72,7 +72,7 @@ ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQue
 MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
 # Tests of the sizes of bodies and of the configuration of streams, in which few goroutines meet.
-SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
+SIZES := TestExportIsNotHeldInMemory|TestFloodOfAModel|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
 STREAMS := TestTurnStreams.*|TestReady.*|TestNotReady.*|TestIntakeReadyLooksAtEachTenant|TestLostLayout|TestOversizedEventIsLeftOut|TestBusOverTCP
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
