@@ -315,7 +315,7 @@ func TestInstanceIsKilled(t *testing.T) {
 	})
 }
 
-// A call whose caller has left is cancelled. An instance that is told to stop answers its calls and accepts no
+// A call whose caller has left is cancelled. An instance that is stopping answers its calls and accepts no
 // more.
 func TestStop(t *testing.T) {
 	t.Parallel()

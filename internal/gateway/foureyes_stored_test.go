@@ -76,9 +76,9 @@ func TestFourEyesOfHooks(t *testing.T) {
 		run  string
 		may  bool
 	}{
-		{"whoever stored the hook", ann, first, false}, {"somebody else", bob, first, true},
-		{"whoever stored the hook again", bob, second, false}, {"whoever stored it before", ann, second, true},
-		{"whoever stored the hook whose run was forked", ann, forked.ID, false}, {"whoever forked it", carl, forked.ID, false}, {"somebody else", bob, forked.ID, true},
+		{"the one who stored the hook", ann, first, false}, {"another approver", bob, first, true},
+		{"the one who stored the hook again", bob, second, false}, {"the one who stored it before", ann, second, true},
+		{"the one who stored the hook of the source run", ann, forked.ID, false}, {"the one who forked it", carl, forked.ID, false}, {"another approver", bob, forked.ID, true},
 	} {
 		if s.approves(c.by, c.run) != c.may {
 			t.Errorf("%s may approve: %t, want %t", c.what, !c.may, c.may)
@@ -104,18 +104,18 @@ func TestFourEyesOfSignalsOfHooks(t *testing.T) {
 		t.Fatalf("a delivery: %d %s", status, p.Detail)
 	}
 	s.await(bob, run.ID, "waiting_approval")
-	for who, c := range map[string]*api.Client{"whoever submitted the run": bob, "whoever stored the hook": ann} {
+	for who, c := range map[string]*api.Client{"the submitter of the run": bob, "the one who stored the hook": ann} {
 		if s.approves(c, run.ID) {
 			t.Errorf("%s approves", who)
 		}
 	}
 	if !s.approves(carl, run.ID) {
-		t.Error("somebody else may not approve")
+		t.Error("another approver was refused")
 	}
 }
 
-// Whoever stored a schedule last, and whoever starts its run, has asked for the run. Pausing and resuming a schedule
-// does not hide who stored it.
+// The last one to store a schedule and the one who starts its run are requesters of the run. Pausing and resuming a
+// schedule does not hide who stored it.
 func TestFourEyesOfSchedules(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -137,17 +137,18 @@ func TestFourEyesOfSchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for who, c := range map[string]*api.Client{"whoever stored the schedule": ann, "whoever resumed it": carl, "whoever started its run": bob} {
+	for who, c := range map[string]*api.Client{"the one who stored the schedule": ann, "the one who resumed it": carl, "the one who started its run": bob} {
 		if s.approves(c, run.ID) {
 			t.Errorf("%s approves", who)
 		}
 	}
 	if !s.approves(dan, run.ID) {
-		t.Error("somebody else may not approve")
+		t.Error("another approver was refused")
 	}
 }
 
-// Whoever stored a trigger last has asked for the runs that it starts, and so has whoever replays a dead letter of it.
+// The last one to store a trigger is a requester of the runs that it starts, and so is the one who replays its dead
+// letter.
 func TestFourEyesOfTriggers(t *testing.T) {
 	t.Parallel()
 	s := newTriggered(t, 1)
@@ -169,7 +170,7 @@ func TestFourEyesOfTriggers(t *testing.T) {
 	put("'Order ' + event.id")
 	s.publish("orders.new", `{"id":"17"}`)
 	if id := started(1); s.approves(ann, id) || !s.approves(bob, id) {
-		t.Error("whoever stored the trigger approves, or nobody else may")
+		t.Error("the one who stored the trigger was allowed to approve, or another approver was refused")
 	}
 	put("event.missing")
 	s.publish("orders.new", `{"id":17}`)
@@ -188,6 +189,6 @@ func TestFourEyesOfTriggers(t *testing.T) {
 	}
 	id := replayed.Replay.RunID
 	if s.approves(ann, id) || s.approves(bob, id) || !s.approves(carl, id) {
-		t.Error("whoever stored the trigger or replayed the dead letter approves, or nobody else may")
+		t.Error("the one who stored the trigger or replayed the dead letter was allowed to approve, or another approver was refused")
 	}
 }

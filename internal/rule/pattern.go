@@ -158,5 +158,5 @@ var compiledOnce = &interpreter.RegexOptimization{
 	},
 }
 
-// matchCost is the cost of matching a regular expression with so many instructions against so many bytes.
+// matchCost is the cost of matching a regular expression with size instructions against text bytes.
 func matchCost(size, text int) int { return int(min(int64(size)*int64(text)/perCost, math.MaxInt32)) }

@@ -52,7 +52,7 @@ func TestReview(t *testing.T) {
 	b.shows("no button to publish", `[...document.querySelectorAll(".review button")].some(e => e.textContent === "Publish" && e.disabled)`)
 	b.press("#who", "Log out")
 
-	// A viewer is told which role may publish.
+	// The page tells a viewer which role may publish.
 	login(key("eve", "viewer"), "#/agents/a")
 	b.text(".review", "Publishing it needs the role author or admin.")
 	b.press("#who", "Log out")

@@ -175,7 +175,7 @@ func TestManyDeadLetters(t *testing.T) {
 	b.text(".view-head", "205 are open")
 }
 
-// A user who lacks a role is told so, and sees nothing beyond it.
+// The page tells users which role they lack, and shows them nothing that requires it.
 func TestForbidden(t *testing.T) {
 	s, address := start(t, "TURNPIKE_AUTH=keys")
 	admin := api.New(s.url, api.WithToken(firstKey(t, address)))
