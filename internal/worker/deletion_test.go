@@ -173,7 +173,7 @@ func TestChildOfADeletedParent(t *testing.T) {
 			})
 			s.define(agent.Definition{Name: "researcher", Tools: []agent.Tool{{Name: "pay"}}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("pay", "p1"), {Text: "found"}}}})
 			created := make(chan struct{})
-			o := &orphan{Store: s.store}
+			o := &orphan{Store: s.store, resumed: make(chan struct{})}
 			o.before = func() {
 				id, _ := o.parent.Load().(state.RunID)
 				s.work(s.config())

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,17 +94,21 @@ func (s *deployment) workWith(store state.Store, b bus.Bus, cfg worker.Config) (
 	return s.run(w)
 }
 
-// run runs a worker until stop is called or the test ends.
+// run runs a worker until stop is called or the test ends. stop may be called concurrently: it waits on a channel,
+// because a goroutine that waits for a lock, such as that of a sync.Once, stops the clock of a synctest bubble.
 func (s *deployment) run(w *worker.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx); err != nil {
 			s.t.Errorf("Run: %v", err)
 		}
-	})
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
 	s.t.Cleanup(stop)
 	return stop
 }

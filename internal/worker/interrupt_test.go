@@ -179,7 +179,7 @@ func TestOrphanOfAnInterrupt(t *testing.T) {
 			return tool.Result{Content: "paid"}, nil
 		})
 		s.define(agent.Definition{Name: "researcher", Tools: []agent.Tool{{Name: "pay"}}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("pay", "p1"), {Text: "found"}}}})
-		o := &orphan{Store: s.store}
+		o := &orphan{Store: s.store, resumed: make(chan struct{})}
 		created := make(chan struct{})
 		id := s.create(state.Limits{}, []agent.Tool{researcher}, delegation("a"), model.Scripted{Text: "waits", Delay: hour})
 		o.before = func() {

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,13 +21,19 @@ type orphan struct {
 
 	parent  atomic.Value
 	before  func()
-	once    sync.Once
+	created atomic.Bool
+	resumed chan struct{} // closed when before has returned
 	failing atomic.Bool
 }
 
 func (o *orphan) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if n.State.Parent != nil {
-		o.once.Do(func() { o.before(); o.failing.Store(true) })
+		if o.created.CompareAndSwap(false, true) {
+			o.before()
+			o.failing.Store(true)
+			close(o.resumed)
+		}
+		<-o.resumed
 	}
 	return o.Store.Create(ctx, n)
 }
@@ -52,7 +57,7 @@ func TestChildOfAnAbortedParent(t *testing.T) {
 		})
 		s.define(agent.Definition{Name: "researcher", Tools: []agent.Tool{{Name: "pay"}}, Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{call("pay", "p1"), {Text: "found"}}}})
 		created := make(chan struct{})
-		o := &orphan{Store: s.store}
+		o := &orphan{Store: s.store, resumed: make(chan struct{})}
 		o.before = func() {
 			id, _ := o.parent.Load().(state.RunID)
 			s.work(s.config()) // another worker with a working store
