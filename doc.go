@@ -46,10 +46,11 @@
 // or if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
 //
 // Submit returns when the store has the run. A [Client] makes up to five tries of each change while the
-// servers are unavailable, and the change happens at most once per call; [Client.Upload] and
-// [Client.DeleteFile] make one try. Nothing in this package but [FromEnv] reads the environment.
+// servers are unavailable, and the change happens at most once per call, except that [Client.PutAgent] may
+// store some definitions twice; [Client.Upload] and [Client.DeleteFile] make one try. Nothing in this package
+// but [FromEnv] reads the environment.
 //
-// Open checks its options before it connects, and reports all mistakes at once. Contexts bound the call that
-// they are passed to, never the run. Goroutines end with the call or the loop that started them,
+// Open checks most of its options before it connects, and reports all mistakes in those at once. Contexts
+// bound the call that they are passed to, never the run. Goroutines end with the call or the loop that started them,
 // those of Open with [Deployment.Close].
 package turnpike

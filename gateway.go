@@ -19,8 +19,8 @@ import (
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
 type Auth interface {
 	// Authenticate returns the caller of a request. The gateway responds with 401 to an error that wraps
-	// ErrUnauthenticated, and with 503 to any other. Authenticate must be safe for concurrent use. For an event stream
-	// or a wait, the gateway calls it repeatedly.
+	// ErrUnauthenticated, with the Status of an [*Error], and to any other with a status of 500 or more, usually 503.
+	// Authenticate must be safe for concurrent use. For an event stream or a wait, the gateway calls it repeatedly.
 	Authenticate(r *http.Request) (Principal, error)
 }
 

@@ -82,8 +82,9 @@ type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
 	Login RedisLogin
 
-	// Confirm names the copies that must have a write before it counts: off, replicas:N for N replicas, aof for the
-	// append-only file of the server, or aof:N for both. Default off.
+	// Confirm names the copies that must have a write before it counts: off for none but the memory of the server,
+	// replicas:N for the memory of N replicas, aof for the append-only file of the server, or aof:N for that file and
+	// those of N replicas. Default off.
 	Confirm string
 }
 

@@ -153,7 +153,7 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 	return r.Signal(ctx, Signal{Approvals: []api.Approval{a}})
 }
 
-// ToolResult delivers the result of a call that no worker executes, of a tool of kind client, or of a call that an
+// ToolResult delivers the result of a call to a tool of kind client, which no worker executes, or of a call that an
 // Async tool has deferred. v is a string, or is encoded as JSON. The error is ErrNotWaiting if the run does not wait
 // for it.
 func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
@@ -165,7 +165,8 @@ func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 }
 
 // Signal sends several decisions or several results at once. A Signal with the SignalID of one of the latest 1,000
-// signals of the run changes nothing. Default: a random SignalID.
+// signals of the run, and with the same content, changes nothing; with other content the error is ErrConflict. Default:
+// a random SignalID.
 func (r *Run) Signal(ctx context.Context, s Signal) error {
 	if s.SignalID == "" {
 		s.SignalID = rand.Text()

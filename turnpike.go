@@ -38,9 +38,9 @@ type Deployment struct {
 }
 
 // Open connects to the servers, creates missing streams, raises replicas and limits of existing streams that are too
-// low, and checks the settings of the servers; it fails if one of them could lose runs. The error joins all mistakes
-// of o that Open finds before it connects. It returns the error of an address, a login, a key or a stream limit
-// alone. ctx bounds only the call. The caller must call Close.
+// low, and checks the settings of the servers; it fails if one of them could lose runs. The error joins the mistakes in
+// o, except those in an address, a login, a prefix, a key or a number or limit of streams: Open checks these later, and
+// returns the first one alone. ctx bounds only the call. The caller must call Close.
 func Open(ctx context.Context, o Options) (*Deployment, error) {
 	o.Name, o.Tenant = cmp.Or(o.Name, "turnpike"), cmp.Or(o.Tenant, state.DefaultTenant)
 	kind, err := o.checked()
