@@ -33,8 +33,9 @@ func Builtin(loops ...string) Known {
 }
 
 // Parse reads a definition in YAML or JSON. The error joins the mistakes that do not depend on the meaning of values:
-// unknown keys, duplicate keys and wrong types, each with its place. If there is one, the error also joins the mistakes
-// that Compile would find elsewhere in the definition, so that an author can fix all at once.
+// unknown keys, duplicate keys and wrong types, each with its place. If there is one, and known has Providers, the
+// error also joins the mistakes that Compile would find elsewhere in the definition, so that an author can fix all at
+// once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
 	err := known.decode(data, &def)

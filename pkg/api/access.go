@@ -39,8 +39,9 @@ type TokenRequest struct {
 
 	Roles []string `json:"roles"` // of viewer, submitter and approver
 
-	// Agents are the agents whose runs the token may start and read; nil means all, and an empty list is refused. Run limits the token to one run
-	// and its descendants; it excludes Agents, and such a token cannot start runs.
+	// Agents are the agents whose runs the token may start and read. Nil means all; the gateway refuses an empty list.
+	// Run limits the token to one run and its descendants. Only one of Agents and Run may be set, and a token with Run
+	// cannot start runs.
 	Agents []string `json:"agents,omitzero"`
 	Run    string   `json:"run,omitempty"`
 
@@ -79,9 +80,10 @@ type TokenKeys struct {
 
 // TenantSettings are the settings of a tenant, which an admin of the deployment makes.
 type TenantSettings struct {
-	// FourEyes prevents principals from approving a call of a run that they have submitted or
-	// requested something in: the run, one above it, or those that it was forked from. Whoever stored a
-	// schedule, a hook or a trigger last requests what it does.
+	// FourEyes prevents principals from approving a call of a run if they have requested something in that
+	// run, its ancestors, its ended child runs, or the runs that it was forked from. To request is to submit
+	// the run, to send it a message, an answer or a result, or to edit a call. The principal that last stored
+	// a schedule, a hook or a trigger also requests what it does.
 	FourEyes bool `json:"four_eyes"`
 
 	// Review keeps each definition that an author saves as a draft that no run can use, until another author or an

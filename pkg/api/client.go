@@ -280,8 +280,9 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
 }
 
-// Signal sends a signal to a run and returns the updated run. A signal with the SignalID of an earlier one of the run
-// changes nothing; without a SignalID each call sends another signal.
+// Signal sends a signal to a run and returns the updated run. A signal with the SignalID of one of the latest 1,000
+// signals of the run, and with the same content, changes nothing; with other content the error has
+// CodeIdempotencyConflict. Without a SignalID each call sends another signal.
 func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }

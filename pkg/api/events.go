@@ -188,7 +188,7 @@ func (c *Client) frames(ctx context.Context, path, last string, link *connection
 }
 
 // Wait returns a run once it has ended or waits for anything but its child runs: for a person, an external process, its
-// start time or its batch. When ctx ends, it returns the error of ctx.
+// start time, its batch, a rate limit or the retry of a model call. When ctx ends, it returns the error of ctx.
 func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	run, err := c.Get(ctx, id)
 	if err != nil || atRest(run) {

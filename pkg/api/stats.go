@@ -12,7 +12,7 @@ import (
 // StatsQuery selects figures of a tenant. The zero value selects those of the last 24 hours, hour by hour, of all runs
 // together. An interval is at most 90 days long, and at most 7 days with StepHour.
 type StatsQuery struct {
-	From, To time.Time // hours that begin in this interval; To defaults to now, From to a day before To
+	From, To time.Time // the interval, which the gateway extends to whole hours; To defaults to now, From to a day before To
 	By       string    // agent or model: a row for each; empty: one row for all
 	Step     string    // hour (the default), day, or all: the time that a row covers
 	Agent    string    // only of this agent

@@ -54,7 +54,7 @@ type Confinement struct {
 	Mode string
 
 	Network     []string // programs that have the network of this process; "*" is any
-	Read, Write []string // paths beside the system's own
+	Read, Write []string // paths in addition to the system's own
 	Withheld    []string // paths that no program sees, even below one that it may read
 
 	// Home is the home directory of programs. It is created if it is missing, and stays. Default:

@@ -30,9 +30,10 @@ type Config struct {
 }
 
 // FromEnv sets unset fields of cfg from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and TURNPIKE_TENANT, and the
-// login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY. Each of these may end in _FILE. Without
-// a URL it finds the NATS server of a `turnpike dev` that runs in the working directory. [Run] reports a login that it
-// cannot use. No other function of this package reads the environment.
+// login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY, or from the files that these variables
+// name with the ending _FILE, and TURNPIKE_NATS_INBOX. Without a URL it finds the NATS server of a `turnpike dev` that
+// runs in the working directory. [Run] reports a login that it cannot use. No other function of this package reads the
+// environment.
 func FromEnv(cfg *Config) {
 	cfg.URL = devaddr.Server(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
 	cfg.Prefix = cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"))
