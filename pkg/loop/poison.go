@@ -8,8 +8,8 @@ import (
 )
 
 // poisoned ends a run whose turn was claimed too often without a commit. It keeps the signals that
-// arrived, and the open calls, which a replay needs to continue from here. A child run ends with
-// the run that waits for it, so a call that delegates stays answered.
+// arrived, and the open calls, which a replay makes again. It does not keep calls that wait for a
+// child run: the child ends with this run, and a replay leaves the error as the result of the call.
 func (t *Turn) poisoned(ev TurnBegan) Decision {
 	said := t.receiveAll(ev.Signals, func(state.Reason, string) {})
 	p := &state.Poison{Attempts: ev.Attempt - 1}

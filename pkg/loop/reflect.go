@@ -17,8 +17,8 @@ func ReflectRules() Rules {
 	return Rules{OnAnswer: reflectOnAnswer, AfterTools: reflectOnWork, breaksLoops: true}
 }
 
-// The findings of a reflection, and their effect on the confidence. A gain applies to
-// the distance from certainty, a loss in full.
+// The findings of a reflection, and their effect on the confidence. A gain is multiplied by
+// 1 minus the confidence, a loss applies in full.
 const (
 	onTrack      = "on_track"
 	newFindings  = "new_findings"

@@ -147,8 +147,8 @@ func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 
 // classify decides what each open call needs before it can run, once for each response.
 // Only a call that an approver has edited may need approval again: always with four eyes,
-// otherwise if a hook or a rule over arguments requires it for the new ones. A tool that
-// always wants approval has it from the editor.
+// otherwise if a hook or a rule over arguments requires it for the new arguments. If the tool
+// always requires approval, the edit counts as the approval.
 func (l *ruled) classify(t *Turn) {
 	open, left := slices.Clone(t.s.Open), agent.TurnSteps()
 	for i, o := range open {
@@ -295,8 +295,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// waitFor returns the reason why a run with several open calls waits, and the question of that call: the
-// most pressing need counts.
+// waitFor returns the reason why a run with these open calls waits, and the question of the call that gives
+// the reason: the call with the most pressing need.
 func waitFor(open []state.OpenCall) (state.Reason, string) {
 	byNeed := []struct {
 		need   state.Need

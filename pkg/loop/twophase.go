@@ -227,7 +227,7 @@ func twoPhasePrompt(t *Turn, own phases) CallModel {
 		out = out[1:]
 	}
 	if !own.answering() && t.lastCall() {
-		own.Phase = final // of what the turn keeps, nothing changes
+		own.Phase = final // only in this copy; the stored phase does not change
 		out = append(out, state.UserText(finalPrompt))
 	}
 	call := CallModel{Messages: out, Shared: a.SharedInstructions(), Quiet: !own.answering()}

@@ -20,8 +20,9 @@ type rule struct {
 }
 
 // rules classifies every failure that a provider reports itself: by a status, or by an error event in a stream that
-// began with status 200. The first row that matches applies. Words take precedence over texts, and texts over statuses,
-// because proxies and compatible servers choose statuses freely. Rules for rate limits precede those for lengths,
+// began with status 200. The first row that matches applies. Specific words such as context_length_exceeded precede
+// texts, texts precede general words such as invalid_request_error, and most statuses come last, because proxies and
+// compatible servers choose statuses freely. Rules for rate limits, also by status 429, precede those for lengths,
 // because "too many tokens" may mean either.
 //
 // The words of the formats of OpenAI, Anthropic and Google do not collide, so one table serves them and every server
@@ -34,8 +35,8 @@ var rules = []rule{
 	{words: []string{"content_filter", "content_policy_violation", "invalid_prompt", "data_inspection_failed"}, class: ContentFilter},
 	{words: []string{"cyber_policy", "cyber_policy_violation", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"}, class: ContentFilter}, // OpenAI's Responses
 
-	// Gemini reports every limit as a quota. Only a daily limit, or one without a
-	// delay, is one.
+	// Gemini reports every limit as a quota. A daily limit, or billing that is off, is a Quota. A limit per
+	// minute, or with a delay, is a rate limit. Rows below decide about the others by their text.
 	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`PerDay|BILLING_DISABLED`), class: Quota},
 	{words: []string{"RESOURCE_EXHAUSTED"}, detail: regexp.MustCompile(`RetryInfo|PerMinute|RATE_LIMIT_EXCEEDED`), class: RateLimited},
 	{words: []string{"prompt_blocked"}, class: ContentFilter},
@@ -105,9 +106,9 @@ type Failure struct {
 	Body     []byte      // of the response, or the data of an error event
 }
 
-// Classify converts a failure to an error, without the secret and with the delay that the provider asks for. The table
-// in this file has all rules; a status without a row is Overloaded from 500 on, Transport below 400 and InvalidRequest
-// in between.
+// Classify converts a failure to an error without the secret. If the class is RateLimited or Overloaded, the error has
+// the delay that the provider asks for. The table in this file has all rules. A failure that matches no row is
+// Overloaded with a status from 500 on, Transport below 400 and InvalidRequest in between.
 func Classify(f Failure) *Error {
 	// Redact first: parsing may split the key and leave a part of it.
 	said := parseBody([]byte(secret.Redact(string(f.Body), f.Secret)))

@@ -335,8 +335,8 @@ const (
 )
 
 // Uses collects the uses of providers' tools in one response. It must not be used concurrently.
-type Uses struct { // OpaqueBy of the parts: see SealedBy
-	Seal string // OpaqueBy of the parts
+type Uses struct {
+	Seal string // OpaqueBy of the parts: see SealedBy
 
 	kept int
 }

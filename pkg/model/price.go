@@ -95,9 +95,10 @@ func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 }
 
 // NameOf returns the name whose price applies to a call. asked is the model in the definition, answered the model in
-// the response, or empty. Except at clouds, the price of the answering model applies. On Azure OpenAI, asked is the
-// name of a deployment: it applies if the operator has given it a price, else the model behind it. On Amazon Bedrock
-// and Google Vertex AI, asked applies, which also names the region.
+// the response, or empty. Except at clouds, the price of answered applies, or that of asked if answered is empty. On
+// Azure OpenAI, asked is the name of a deployment: it applies if the operator has given it a price, else answered. On
+// Amazon Bedrock, asked applies if it has a price, else asked without its version, and without its region unless the
+// region is global. On Google Vertex AI, asked applies.
 func (p Prices) NameOf(provider, baseURL, asked, answered string) string {
 	at, _ := CloudAt(provider, baseURL) // the call reports the error
 	given, known := p[asked]
@@ -195,7 +196,8 @@ const (
 //
 // Input and output are required. cache_read and cache_write default to input, and cache_write_1h, also if it is 0, to
 // cache_write. web_search, web_fetch and code_execution are dollars per use. Above has the prices of a call with a
-// longer prompt. The error joins the mistakes, each with the model and the field.
+// longer prompt. The error joins the first mistake of each model, with the model and the field. If data is not a
+// mapping in YAML, the error is only that.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

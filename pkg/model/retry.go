@@ -20,8 +20,8 @@ type RetryPolicy struct {
 }
 
 // Retry calls generate until it succeeds, fails with an error that a retry cannot fix, or the policy or ctx ends the
-// retries. It returns the last error. Delays double and have a jitter of half; none is shorter than a Retry-After of
-// the provider (A17).
+// retries. It returns the last error. Before jitter, each delay is 1.5 times the previous one, up to p.Longest; jitter
+// adds or subtracts up to half of it. No delay is shorter than a Retry-After of the provider (A17).
 //
 // Retry retries only Overloaded, RateLimited and Transport, and only if no piece of the response was streamed: a new
 // try would show the pieces twice. A Timeout has already kept the worker long enough.
