@@ -29,5 +29,5 @@
 //   - A turn message is delivered until it is acknowledged, to one worker at a time while that worker
 //     restarts the ack wait before it ends (TurnDelivery.InProgress).
 //   - Only internal/dispatch publishes turns.
-//   - Implementations pass bustest.Exercise.
+//   - Implementations pass turnpiketest.Bus.
 package bus

@@ -8,7 +8,7 @@ import (
 )
 
 // MarkerLifetime is the time that a store keeps the id of a deleted run. If a worker finds no run for a
-// turn message, it drops the message if that is older than this, and otherwise records the run as lost.
+// turn message, it drops the message if the message is older than this, and otherwise records the run as lost.
 const MarkerLifetime = 24 * time.Hour
 
 // DeletedBatchLifetime is the time that a store keeps the record of a batch after it deleted

@@ -142,8 +142,9 @@ type Part struct {
 	// provider's tool, empty means OriginTool.
 	Origin Origin `json:"origin,omitempty"`
 
-	// Opaque is provider-specific content, such as the signature of a thinking block. It is
-	// replayed byte for byte, and only to the provider that made it. OpaqueBy names that provider.
+	// Opaque is provider-specific content, such as the signature of a thinking block. Adapters send
+	// it back byte for byte, and only to models of the provider and family that made it. OpaqueBy
+	// names both: see model.SealedBy.
 	Opaque   json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy string          `json:"opaque_by,omitempty"`
 }

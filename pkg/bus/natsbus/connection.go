@@ -49,8 +49,8 @@ func (conn *connection) latest(ctx context.Context, stream, subject string) (rec
 	return conn.message(ctx, stream, map[string]any{"last_by_subj": subject})
 }
 
-// message reads a message of a stream from its leader; which is a request of NATS for one. A missing stream or
-// message is the zero record.
+// message reads a message of a stream from its leader. The parameter which is the body of the NATS request
+// STREAM.MSG.GET, such as {"seq": 7}. If the stream or the message does not exist, message returns the zero record.
 func (conn *connection) message(ctx context.Context, stream string, which map[string]any) (record, error) {
 	request, err := json.Marshal(which)
 	if err != nil {
@@ -85,8 +85,8 @@ func (conn *connection) message(ctx context.Context, stream string, which map[st
 var errMoved = errors.New("another process has changed it at the same time: retry")
 
 // replace stores a message in place of the latest of its subject, which must have the sequence
-// revision; else the error is errMoved. It creates a missing stream; existed means that there was
-// one.
+// revision; else the error is errMoved. It creates a missing stream. existed means that the stream
+// existed before: replace then first waits until the server has completed its deletion.
 func (conn *connection) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
 	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
 	err := conn.ask(ctx, m, publishTimeout)

@@ -8,7 +8,7 @@
 //	TURNPIKE_MARK     turnpike.mark                 the mark that reveals an older copy of the store
 //	TURNPIKE_SUBMIT   turnpike.submit.<agent>       work queue
 //	TURNPIKE_CONTROL  turnpike.abort.<run_id>       work queue, also read by core subscriptions
-//	TURNPIKE_EVENTS   turnpike.events.<run_id>      the event feed, if enabled; kept for three days
+//	TURNPIKE_EVENTS   turnpike.events.<run_id>      the event feed, if enabled; by default kept for three days
 //	TURNPIKE_DEAD     turnpike.dead.<lane>          kept until the stream is full
 //	TURNPIKE_FILES    turnpike.file.<name>          uploaded files, kept until they are deleted
 //

@@ -14,8 +14,8 @@ import (
 
 // puller delivers the messages of one queue, from a consumer of each stream that has some of them.
 // It sends requests only while a caller waits, and for no more messages than its callers have free
-// slots: idle workers elsewhere would lack the rest. It returns a message that finds no free slot
-// at once.
+// slots: idle workers elsewhere would lack the rest. If a message arrives and no slot is free, the
+// puller returns it to the server at once.
 //
 // One goroutine receives all answers, and schedule decides after each event which sources send a request.
 // So no source waits for the answer of another one. It has many fields because that goroutine alone owns

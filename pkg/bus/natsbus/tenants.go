@@ -66,9 +66,10 @@ func newTenantStreams(conn *connection) *tenantStreams {
 	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
-// tenantStream returns the configuration of a tenant's stream. Each of 64 tenants gets a quarter of the
-// default tenant's limit. Whenever the number of tenants doubles, or the server has no space for another
-// tenant, the share is halved: a server reserves the maximum size of streams.
+// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets. The first
+// 64 tenants get a quarter of the default tenant's limit each. Whenever the number of tenants doubles, or the
+// server has no space for another tenant, the share is halved: a server reserves the maximum size of streams.
+// A share is at least minLimit.
 func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range ts.defaultStreams() {

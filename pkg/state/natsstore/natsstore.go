@@ -391,8 +391,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 // headerBytes is the part of max_payload that the condition of a publish takes.
 const headerBytes = 256
 
-// publish stores v, as JSON, on a subject whose last message is number last; 0 means none. If it is not, conflict
-// is true for the error. The error is a *state.TooLargeError if v exceeds max_payload.
+// publish stores v, as JSON, on a subject whose last message has the number last; 0 means that the subject has none. If
+// the subject has another last message, conflict reports true for the error. The error is a *state.TooLargeError if v
+// exceeds max_payload.
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

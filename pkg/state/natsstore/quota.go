@@ -55,8 +55,8 @@ func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota
 
 // swap atomically replaces the last message of a subject if it is still the one that fn received (nil: none). It
 // starts from the last value that this process saw, and reads from the server if it has none, or after a conflict. fn
-// may be called several times; only its last result is stored. After any other error of the publication, that may or
-// may not be stored.
+// may be called several times; only its last result is stored. If the publication fails for another reason than a
+// conflict, that result may or may not be stored.
 func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
 	select {
 	case s.quotas.turn <- struct{}{}:

@@ -209,8 +209,8 @@ func (s *Store) shortest(ctx context.Context, sets [][]list) (best int, err erro
 
 // List implements state.Runs. It asks every shard for the newest few runs under a name, and reads
 // those. The cost of a page depends on the number of shards and of returned runs, plus at most a
-// thousand examined runs that the rest of the filter rejects. A list of all tenants costs as much
-// for each.
+// thousand examined runs that the rest of the filter rejects. A list of all tenants has that cost
+// for each tenant.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {

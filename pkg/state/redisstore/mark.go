@@ -33,9 +33,9 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	return least, greatest, nil
 }
 
-// RaiseMarks raises the mark of each shard to the number to, unless the mark is already higher, or is
-// below floor, and returns the resulting lowest and highest mark of all shards. After an error some
-// marks may be raised. A repetition changes nothing.
+// RaiseMarks sets the mark of each shard to the value of to, unless the mark is already higher or is below
+// floor. It returns the lowest and the highest of the resulting marks of all shards. After an error some marks may
+// be raised. A repetition changes nothing.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	least = math.MaxInt64
 	for try := 0; ; try++ {

@@ -22,8 +22,8 @@ const (
 	asidePart = 16
 
 	// sweepLooks is the number of times a sweep looks for more if the due runs need nothing because
-	// the backlog covers them. 100,000 of them are 1,250 a second, and must not delay a timer
-	// behind them.
+	// the backlog covers them. Of 100,000 such runs, 1,250 a second become due; they must not delay
+	// the runs behind them whose timers are due.
 	sweepLooks = 8
 )
 
