@@ -9,8 +9,8 @@ import (
 )
 
 // Secret is a password, a key or a certificate: either its text, or the name of a file that has it. The file is read at
-// each connection, so that a program can replace it; TLS.CA, NATS.Keys and OIDC.ClientSecret are read only once. The
-// zero value is not a secret.
+// each connection, so that a program can replace it. The files of TLS.CA, of the login at Sentinels, of NATS.Keys and
+// of OIDC.ClientSecret are read only once. The zero value is not a secret.
 type Secret struct {
 	Text string
 	File string
@@ -59,8 +59,9 @@ func (l NATSLogin) login() natslogin.Login {
 	}
 }
 
-// RedisLogin identifies this process to Redis and to its Sentinels. A user and a password in the URL take precedence.
-// TLS requires a URL that begins with rediss:.
+// RedisLogin identifies this process to Redis and to its Sentinels. A password in the URL takes precedence over User
+// and Password, and its sentinel_password over SentinelUser and SentinelPassword. TLS requires a URL that begins with
+// rediss:.
 type RedisLogin struct {
 	User, Password                 Secret
 	SentinelUser, SentinelPassword Secret

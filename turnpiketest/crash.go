@@ -40,7 +40,7 @@ var errCrashed = fmt.Errorf("turnpiketest: the worker has crashed: %w", state.Er
 
 // CrashAt makes the worker die when it passes a point for the nth time, from 1, counted over all workers of the Kit.
 // The worker is then cut off from store and bus, its contexts end, and another worker starts. CrashAt fails the test if
-// p is not a Point or nth is below 1. It has no effect if the point was passed nth times before.
+// p is not a Point or nth is below 1. It has no effect if the point has already been passed that often.
 func (k *Kit) CrashAt(p Point, nth int) {
 	k.t.Helper()
 	if !slices.Contains(points, p) || nth < 1 {
@@ -157,9 +157,9 @@ func CrashHere(ctx context.Context) {
 // Open starts a Kit: it is [New] with the test of one run of EachCrash.
 type Open func(turnpike.Options) *Kit
 
-// EachCrash runs f without a crash, and then once for each point that the first run has passed, with a crash there.
-// Each run is a subtest in a bubble of testing/synctest: waits take no real time, and f must not use the network. f
-// must call open exactly once, and must end in the same way every time. If the first run fails, EachCrash makes no
+// EachCrash runs f without a crash, and then once for each time that the first run passed a point, with a crash at that
+// time. Each run is a subtest in a bubble of testing/synctest: waits take no real time, and f must not use the network.
+// f must call open exactly once, and must end in the same way every time. If the first run fails, EachCrash makes no
 // others.
 func EachCrash(t *testing.T, f func(t *testing.T, open Open)) {
 	t.Helper()

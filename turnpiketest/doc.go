@@ -12,8 +12,8 @@
 //		})
 //	}
 //
-// [New] starts one deployment; [EachCrash] starts one for each point at which a worker can die, on a
-// fake clock, so that the seconds until another worker takes over take no real time.
+// [New] starts one deployment. [EachCrash] starts one for each time that a worker passes a [Point] at which
+// it can die, on a fake clock, so that the seconds until another worker takes over take no real time.
 //
 // # Guarantees
 //

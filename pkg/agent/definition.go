@@ -112,7 +112,7 @@ const (
 )
 
 // Compaction configures when and how the history is shortened for the model (A10, A18). Without it, the history is cut
-// once after a prompt that was too long.
+// after a prompt that was too long, once until the next user message.
 type Compaction struct {
 	// At is the share of the model's context window at which the history is compacted ahead of time; 0 means never.
 	// Window is the size of that window in tokens.

@@ -179,7 +179,7 @@ type SessionRequest struct {
 // Session describes the ways to log in with a browser, and the principal that has logged in.
 type Session struct {
 	Ways      []string   `json:"ways"`      // key, oidc; empty if no login is needed
-	Principal string     `json:"principal"` // empty if nobody has logged in
+	Principal string     `json:"principal"` // empty before a login
 	Tenants   []string   `json:"tenants"`   // in which the principal has roles; "*" means all
 	ExpiresAt state.Time `json:"expires_at"`
 }

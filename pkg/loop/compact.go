@@ -92,7 +92,7 @@ func (t *Turn) reacting() bool { return t.s.Compacted && !t.compactedBefore() }
 
 // compactedBefore reports whether the run has already continued after its reactive
 // compaction, which makes another one proactive. A user message allows the run a new reactive
-// compaction, and so does progress if the agent says so.
+// compaction, and so does progress if compaction.reactive of the agent is progress.
 func (t *Turn) compactedBefore() bool {
 	for _, e := range slices.Backward(t.s.Log) {
 		if e.Reason == state.ReactiveCompactRetry {

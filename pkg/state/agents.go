@@ -30,7 +30,7 @@ type Agents interface {
 
 	// DeleteAgent removes an agent from AgentNames until PutAgent stores another version. Until then the
 	// agent has no latest version, see Agent. It returns ErrNotFound if the agent does not exist or was
-	// deleted; so does a repetition. Of concurrent calls, one returns nil.
+	// deleted; so does a repetition. If several calls are concurrent, one returns nil.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin stores value under key permanently, unless key has a value, and returns the stored value:

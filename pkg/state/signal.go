@@ -49,8 +49,8 @@ type Signal struct {
 	// By is the sender.
 	By *By `json:"by,omitempty"`
 
-	// Requesters lists, each once, the principals other than By who request what the signal does: whoever stored the
-	// hook or the trigger that sends it.
+	// Requesters lists, each once, the principals other than By who request what the signal does: the principal that
+	// last stored the hook or the trigger that sends it.
 	Requesters []string `json:"asked,omitempty"`
 
 	At Time `json:"at"`
