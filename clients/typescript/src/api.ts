@@ -4821,9 +4821,9 @@ export interface operations {
     getStats: {
         parameters: {
             query?: {
-                /** @description RFC 3339; the hours that begin from here on; default a day before to */
+                /** @description RFC 3339; start of the interval, which the gateway extends to whole hours; default a day before to */
                 from?: string;
-                /** @description RFC 3339; the hours that begin before this; default now */
+                /** @description RFC 3339; end of the interval, which the gateway extends to whole hours; default now */
                 to?: string;
                 /** @description a row for each agent, or for each model; default one row */
                 by?: "agent" | "model";
