@@ -6,13 +6,14 @@ import (
 	"sync"
 )
 
-// Answers is a memory budget that all turns of a worker share: for results of tools, or for files in requests
-// to models. One tenant may hold half of it, or a single reservation that is larger, so that its slow tools
-// leave some for the others. Turns wait in order, except for those of a tenant that has its half. Answers is
-// safe for concurrent use.
+// Answers is a memory budget that all turns of a worker share: one for the results of tools and large responses of
+// models, another for files in requests to models. A tenant may hold at most half of it, or one reservation that is
+// larger, so that a tenant with slow tools leaves memory for the others. Turns get memory in the order of their
+// requests, but a turn whose tenant would exceed its half does not delay the turns behind it. Answers is safe for
+// concurrent use.
 //
-// A caller must not wait for a reservation while it holds another of the same budget. Then a holder never
-// waits, and two turns never wait for each other.
+// A caller must not wait for a reservation while it holds another one of the same budget: two turns could then wait
+// for each other forever.
 type Answers struct {
 	limit int64
 

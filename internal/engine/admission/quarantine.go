@@ -8,11 +8,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Quarantine limits the repeated attempts that a worker makes at the same time, at turns whose earlier workers were
-// lost: one of these turns may kill its worker, together with the turns next to it. Each repeated attempt takes a
-// share of the quarantine: the last two attempts of a turn all of it, the attempt before them a 32nd but at least one
-// slot, and earlier ones one slot. So an ordinary crash costs no time, and a turn that kills workers is soon the only
-// repeated attempt on its worker. First attempts take no share. Quarantine is safe for concurrent use.
+// Quarantine limits how many repeated attempts a worker makes at the same time. A repeated attempt is one at a turn
+// that has lost workers before: the turn may have killed them, and may kill this worker with all its other turns.
+// Each repeated attempt takes a part of the worker's slots: each of the last two attempts at a turn takes all of
+// them, the attempt before these a 32nd but at least one, and an earlier one takes one. So the crash of a worker
+// hardly delays its turns, and a turn that keeps killing workers is soon the only repeated attempt on its worker.
+// First attempts take nothing. Quarantine is safe for concurrent use.
 type Quarantine struct {
 	slots    int64
 	attempts int
@@ -79,9 +80,10 @@ func (q *Quarantine) Refused() (from, to int) {
 	return 0, 0
 }
 
-// Defer records that a message of a turn which the quarantine refuses arrived at now, and returns after delay. copied
-// reports that another message of the turn waits, so the caller must drop this one: each crash of a worker may add a
-// message. log reports whether the caller should log the deferral: each turn is logged once a minute at most.
+// Defer records that a message of a turn arrived at now, that the quarantine refuses the turn, and that the message
+// will be delivered again after delay. copied reports that another message of the turn already waits, so the caller
+// must drop this one: each crash of a worker may add a message. log reports whether the caller should log the
+// deferral: at most once a minute for each turn.
 func (q *Quarantine) Defer(run state.RunID, version int64, now time.Time, delay time.Duration) (copied, log bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Slots are the turns that may be in flight at once. While none is free, the waiting queues share released
-// slots by weight: none starves, and a queue that was idle has no claim to the slots that it did not use. Slots
-// is safe for concurrent use.
+// Slots are the turns that may be in flight at once. While none is free, the queues with waiting turns share the
+// released slots by weight: each of them gets some, and a queue that was idle gets no extra slots for that time.
+// Slots is safe for concurrent use.
 type Slots struct {
 	mu      sync.Mutex
 	free    int

@@ -12,13 +12,14 @@ import (
 // sharedFor bounds how long a worker counts as shared after it has taken turns of two tenants in a row.
 const sharedFor = time.Hour
 
-// Tenants counts the turns in flight here by tenant. A store sees one shard of a tenant's runs; a worker whose
-// slots one tenant fills detects that sooner than the shards do. Tenants is safe for concurrent use.
+// Tenants counts the turns in flight on this worker by tenant. Each shard of the store counts only its own runs of a
+// tenant, so a worker whose slots are filled by one tenant detects that earlier than the shards do. Tenants is safe
+// for concurrent use.
 //
-// It also bounds how many turns from the queues for noisy tenants work at once, on a worker that tenants share.
-// A turn works while it uses the store and the bus, and rests while it waits for a model, a tool or a hook.
-// Without the bound a turn of another tenant has a slot at once, and then waits behind all of them at the
-// store, at the bus and for the processor.
+// On a worker that several tenants share, Tenants also limits how many turns from the queues for noisy tenants work
+// at the same time. A turn works while it uses the store and the bus, and rests while it waits for a model, a tool or
+// a hook. Without this limit a turn of another tenant would get a slot at once, but would then wait behind all of
+// those turns at the store, at the bus and for the processor.
 type Tenants struct {
 	slots, maxWorking int
 
@@ -86,8 +87,8 @@ func (u *Turn) Rest() {
 	}
 }
 
-// Work marks the turn as working again. A turn from a queue for noisy tenants waits until it may, or until ctx
-// ends: it then counts as working in any case, and the caller must end the turn at the store.
+// Work marks the turn as working again. A turn from a queue for noisy tenants first waits until it may work, or until
+// ctx ends. In both cases it counts as working afterwards, because the caller must still commit or release it.
 func (u *Turn) Work(ctx context.Context) {
 	if !u.rests {
 		return
@@ -128,9 +129,9 @@ func (u *Turn) count(turns, working int) {
 	}
 }
 
-// Await waits until one more turn from the queues for noisy tenants may work, or ctx ends; the error is then
-// that of ctx. It reserves nothing: another turn may be first. Turns that rest have precedence if they have
-// waited for longer.
+// Await waits until one more turn from the queues for noisy tenants may work, or until ctx ends; it then returns the
+// error of ctx. It reserves nothing, so another turn may take that place first. Calls of Await and Work that wait are
+// served in the order of their arrival.
 func (t *Tenants) Await(ctx context.Context) error {
 	t.acquire(ctx)
 	t.mu.Lock()

@@ -11,10 +11,10 @@ import (
 // would not lose one.
 const instant = 5 * time.Millisecond
 
-// Unsaved bounds the outcomes of calls that the store does not have yet: after a crash other workers
-// make those calls again. A call waits while there are many of them. So a store that is slower than
-// models and tools delays them, instead of leaving more and more outcomes in memory. Unsaved is safe
-// for concurrent use.
+// Unsaved limits the outcomes of calls that only this worker has: responses of models or results of tools that the
+// store does not have yet, and that a crash would lose. New calls wait while the limit is reached. So a store that is
+// slower than models and tools delays their calls, instead of more and more outcomes collecting in memory. Unsaved is
+// safe for concurrent use.
 type Unsaved struct {
 	mu      sync.Mutex
 	limit   int
@@ -39,8 +39,9 @@ type Outcome struct {
 // time may exceed it.
 func NewUnsaved(limit int) *Unsaved { return &Unsaved{limit: limit} }
 
-// Start waits until the limit of unsaved outcomes allows that many calls more, or ctx ends; the caller must check
-// ctx before it makes the calls. A turn must not hold another unsaved outcome of the same Unsaved.
+// Start waits until the limit allows the outcomes of that many more calls, or until ctx ends; the caller must check
+// ctx before it makes the calls. Before a turn calls Start, it must mark its earlier outcome in the same Unsaved as
+// Saved.
 func (u *Unsaved) Start(ctx context.Context, calls int) *Outcome {
 	o := &Outcome{all: u, calls: calls}
 	if o.enter() {

@@ -114,8 +114,9 @@ func (a *Agents) Of(ctx context.Context, s *state.State) (*agent.Agent, error) {
 	return a.Get(ctx, s.Tenant, d.Name, d.Version)
 }
 
-// Get returns a version of an agent. The error is an *InvalidError if no retry helps. Any other error is that
-// of the store, which Get retries for Config.Patience, or of a service behind the agent's tools.
+// Get returns a version of an agent. An *InvalidError means that the run must fail: the definition cannot be used
+// here, or a source of tools cannot be listed. Any other error may pass: it is that of the store, the policy or a
+// kind of tool. Get retries the read of the definition for Config.Patience.
 func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	b, err := a.load(ctx, agentKey{tenant, name, version})
 	if err != nil {
@@ -194,8 +195,8 @@ func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 	return b, nil
 }
 
-// SecretOf returns the function through which the tools of a tenant's agents read their secrets. The function
-// is safe for concurrent use. SecretOf usually returns the same one for a tenant; the cache may drop it.
+// SecretOf returns the function through which the tools of a tenant's agents read their secrets. The function is safe
+// for concurrent use. SecretOf usually returns the same function for a tenant, but the cache may have dropped it.
 func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

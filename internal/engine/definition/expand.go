@@ -101,9 +101,9 @@ func (k agentKey) pin(s agent.Source) string {
 	return name
 }
 
-// pinned returns the value that a version of an agent has pinned under a key. Without a pin it lists the source
-// and pins the result. The error is an *InvalidError if the source cannot be listed, or that of the store.
-// Concurrent turns share one lookup.
+// pinned returns the list of tools that a version of an agent has pinned under a key. If there is none, it lists the
+// source and pins the result. The error is an *InvalidError if the source cannot be listed, otherwise that of the
+// store or of ctx. Concurrent turns share one lookup.
 func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source tool.Bound) (json.RawMessage, error) {
 	found := a.pins.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agent.DefaultToolTimeout)

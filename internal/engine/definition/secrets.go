@@ -50,11 +50,11 @@ func (s Secrets) variable(name string) string {
 	return s.Getenv(name)
 }
 
-// Find returns the value of a secret for a "host:port", the only place it may be sent to; "" stands for a
-// program of the worker. A tenant has the secrets in its directory. The tenant default also has those of the
-// deployment, and other tenants have those of the deployment that the policy names. Every tenant may use the
-// variables with the keys of the built-in providers, for the hosts of these. The error reports a refusal of the
-// policy, or that the secret does not exist or cannot be read.
+// Find returns the value of a secret for requests to host, a "host:port", or for a program that the process starts if
+// host is "". It refuses what the policy p refuses. It looks first in the tenant's directory, and then among the
+// deployment's secrets, if the tenant is default or p lists the secret. Last it looks in the variables with the keys
+// of the built-in providers, such as OPENAI_API_KEY, which every tenant may use for the hosts of these providers. The
+// error reports a refusal, or that the secret does not exist or cannot be read.
 func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error) {
 	if err := p.Secret(name, host); err != nil {
 		return "", fmt.Errorf("secret %s was not sent: %w", name, err)

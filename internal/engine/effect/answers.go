@@ -27,10 +27,10 @@ func (ts *tools) maxResult(spec *agent.CompiledTool) int {
 	return limit
 }
 
-// reserve reserves memory for the results of a turn's calls: for all of them or, if that is less, for twice the
-// largest batch. It returns the batches, split so that the results of each fit into half of the reservation. It
-// may wait, and journals the response before that. The error is that of the journal, or the cause that ended
-// ctx.
+// reserve splits the batches of a turn's calls so that the results of each fit into most bytes, and reserves memory
+// for the results of all calls or, if that is less, of two such batches. most is turnAnswers or a tenant's share of
+// the budget, whichever is less, but at least the largest result. If the memory is not free, reserve journals the
+// response, and then waits. The error is that of the journal, or the cause that ended ctx.
 func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
 	// A turn that makes calls a second time returns its memory first: a turn must not wait while
 	// it holds some.
@@ -67,8 +67,8 @@ func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []s
 	return split, nil
 }
 
-// keep adds a result to those of the turn. It reduces the call's part of the reservation to the
-// size of the result. A result that exceeds turnAnswers with the others becomes an error.
+// keep adds a result to those of the turn. If they exceed turnAnswers together, it replaces the new one with an error
+// result. It returns memory that neither these results nor the pending calls can need to the budget.
 func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spec *agent.CompiledTool) []loop.ToolResult {
 	before, size := BytesOf(results...), BytesOf(r)
 	if before+size > turnAnswers && before > 0 {

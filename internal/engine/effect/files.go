@@ -47,9 +47,9 @@ func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
 	}
 }
 
-// loaded returns the sizes of the uploaded files that a request to a provider contains, by id: all files of
-// users, and the latest ones of tool results that fit in addition. Adapters put a remark in the place of the
-// others.
+// loaded returns the sizes of the uploaded files that a request to a provider contains, by id: all files in messages
+// of users, and, from the latest result of a tool backwards, the files that fit in addition. Adapters replace the
+// other files with a remark.
 func loaded(provider string, messages []state.Message) map[string]int64 {
 	room := model.BuiltinSpecs()[provider].FileBytes
 	if room == 0 {
@@ -77,8 +77,9 @@ func loaded(provider string, messages []state.Message) map[string]int64 {
 	return sizes
 }
 
-// load puts the contents of uploaded files into the request, once for all tries. It waits until the worker has
-// the memory. The error is a *model.Error, of class InvalidRequest if a file does not exist.
+// load puts the contents of uploaded files into the request, once for all tries. It waits until the worker has the
+// memory. The error is a *model.Error: of class InvalidRequest if the worker has no storage for files or a file does
+// not exist, Cancelled if ctx ended during the wait, and Transport if a file cannot be read.
 func (c *modelCall) load(ctx context.Context) error {
 	if c.files != nil {
 		return nil

@@ -34,9 +34,10 @@ type recent struct {
 	n    int // seen in all
 }
 
-// longWait reports whether the model call after the present one is likely to come when a cache of five minutes
-// has expired and one of an hour has not: because the run waited that long before the present call, or runs of
-// its agent often do. It also records this wait.
+// longWait reports whether the model call after the present one is likely to come at least five minutes and less than
+// an hour later, so that a prompt cache of five minutes will have expired and one of an hour will not. It is likely
+// if the run waited that long before the present call, or if runs of its agent often do. longWait also records the
+// wait before the present call.
 func (g *gaps) longWait(s *state.State, now time.Time) bool {
 	last := lastCall(s.Log)
 	g.mu.Lock()

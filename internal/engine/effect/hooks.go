@@ -112,8 +112,9 @@ func requestOf(t *Turn, p hook.Point) hook.Request {
 	return hook.Request{Point: p, Run: s.ID, Agent: s.Definition().Name, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
 }
 
-// observe records the outcome of a model call for the hooks that only watch (A9, A13). Recorded calls the
-// post_sampling hooks once the store has the response, and Failed the stop_failure hooks after the commit.
+// observe records the outcome of a model call for hooks that only watch (A9, A13). Performer.Recorded calls the
+// post_sampling hooks once the store has the response, and Performer.Failed calls the stop_failure hooks after the
+// commit. The error is a *NotLoadedError.
 func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:
@@ -132,9 +133,9 @@ func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	return nil
 }
 
-// Recorded must be called after each write of the turn; log is what the store has. It starts the post_sampling
-// hooks that wait for the response, with the response as the log has it, and does not wait for them: Notes
-// does, within their timeouts. If ctx has ended, it calls none.
+// Recorded must be called after each write of the turn; log is what the store has. It starts the post_sampling hooks
+// that wait for the response, with the response as the log has it, and does not wait for them: Turn.Notes does. If
+// ctx has ended, Recorded calls no hook.
 func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 	t.saved()
 	a := t.watchers
@@ -162,9 +163,8 @@ func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 	})
 }
 
-// Failed starts the stop_failure hooks, and does not wait for them. The caller calls it after the commit of a
-// turn; it has an effect if the turn's last model call failed and the run has ended. The error is a
-// *NotLoadedError.
+// Failed starts the stop_failure hooks, and does not wait for them. The caller calls it after the commit of a turn;
+// it has an effect only if the turn's last model call failed and the run has ended. The error is a *NotLoadedError.
 func (p *Performer) Failed(ctx context.Context, t *Turn) error {
 	if t.failure == nil || !t.Run.Status.Terminal() {
 		return nil
@@ -180,8 +180,8 @@ func (p *Performer) Failed(ctx context.Context, t *Turn) error {
 	return nil
 }
 
-// detach runs f concurrently with the turn. f may outlive the turn, but ends with the worker's shutdown grace,
-// and with the turn if an abort, a lost lease or another cause cuts it short (A5).
+// detach runs f concurrently with the turn. f may outlive the turn. Its context ends when the worker's shutdown grace
+// ends, and when an abort, a lost lease or another cause cuts the turn short (A5).
 func (h *hooks) detach(ctx context.Context, run state.RunID, f func(context.Context)) {
 	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	aborted := context.AfterFunc(ctx, func() {

@@ -6,8 +6,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// defaultUses bounds the uses of a provider's tool in one model call if the run has a limit of cost that
-// its agent did not expect: that of a parent, of a batch, or of an agent before a handoff.
+// defaultUses limits the uses of a provider's tool in one model call if the run has a cost limit but the definition
+// sets no max_uses. A submission with a cost limit is refused then, so the limit is that of a parent, of a batch, or
+// of the agent before a handoff.
 const defaultUses = 10
 
 // affordable returns tools unchanged if the run has no cost limit. Otherwise it caps each tool's uses at what

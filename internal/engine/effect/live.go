@@ -35,9 +35,9 @@ func (v *live) event(t *Turn, typ state.EntryType) api.Live {
 	return api.Live{Type: typ, Turn: t.Run.CurrentTurn(), Attempt: t.Attempt, At: v.clock.Now(), Worker: v.worker}
 }
 
-// delta returns a live event of the response that a model is giving, with the turn that its message will have.
-// The calls of the turn before have results by then, although the state that the attempt began with has them
-// open.
+// delta returns a live event for a part of the response that a model is sending, with the turn number that the
+// message of the response will have. That number cannot come from CurrentTurn: the state that the attempt began with
+// may still have the calls of the previous turn open, although they have results by now.
 func (v *live) delta(t *Turn) api.Live {
 	l := v.event(t, state.LiveModelDelta)
 	if !t.Run.ContinueTurn {
@@ -46,8 +46,9 @@ func (v *live) delta(t *Turn) api.Live {
 	return l
 }
 
-// progress returns a function that publishes the progress of a call, at most once in each progressInterval. It
-// is safe for concurrent use, and a tool that ignores its time limit may call it after the turn has ended.
+// progress returns a function that publishes the progress of a call, at most once in each progressInterval; it drops
+// the other reports. The function is safe for concurrent use, and a tool that ignores its time limit may call it
+// after the turn has ended.
 func (v *live) progress(t *Turn, c state.OpenCall) func(text string) {
 	id, l := t.Run.ID, v.event(t, state.LiveToolProgress)
 	l.CallID, l.Name = c.ID, c.Name

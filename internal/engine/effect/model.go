@@ -76,9 +76,8 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 	return ev, nil
 }
 
-// modelCall is a model call in flight, retries included. It has more fields than most types because
-// turns spend most of their time in a model call: fields keep the data of a call off the stack of each
-// turn.
+// modelCall is a model call in flight, retries included. It has more fields than most types because turns spend most
+// of their time in a model call: fields keep the data of the call off the stacks of turns.
 type modelCall struct {
 	*models
 
@@ -297,9 +296,9 @@ func (c *modelCall) tried(ctx context.Context, err error, failure *model.Error) 
 	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
-// refused returns the error of a call that an open breaker refuses. A wait for the trial of another run
-// is a delay, not a failure: else many runs would end while one receives a long answer. A run that has
-// another model continues with that one.
+// refused returns the error of a call that an open breaker refuses. If the breaker only waits for the trial call of
+// another run, the error is a *delayedError: a long trial would otherwise end many runs. If this call has failed
+// before, or the run has a further fallback model, the error is the breaker's.
 func (c *modelCall) refused(e *model.Error) error {
 	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e

@@ -103,11 +103,11 @@ func (ps *probes) lost(t *Turn, a *agent.Agent, started []string) []lost {
 	return calls
 }
 
-// Probe calls the probes of calls that an earlier attempt has started, before the loop reads began, and changes
-// began by their answers. A call that was executed gets its result. A call that was not executed, and cannot be
-// any more, counts as never started, but only once. While it still can be, the error is a *PostponedError. All
-// other outcomes stay unknown. Probe calls none for a turn that is aborted or poisoned. Other errors wrap
-// ErrRelease or ErrDrop.
+// Probe calls the probes of calls that an earlier attempt has started, before the loop reads began, and updates began
+// with their answers. A call that was executed gets its result. A call that was not executed, and cannot be executed
+// any more, counts as never started, but only once: if it was started again and is lost again, its outcome is
+// unknown. If such a call might still be executed, the error is a *PostponedError. All other outcomes stay unknown.
+// Probe does nothing for a turn that is aborted or poisoned. Other errors wrap ErrRelease or ErrDrop.
 func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *loop.TurnBegan) error {
 	if len(t.Starts) == 0 || began.Abort != nil || began.Poisoned {
 		return nil
@@ -155,9 +155,10 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 	return nil
 }
 
-// cutShort returns ErrRelease or ErrDrop if the cause that ended ctx also ends the attempt. It returns nil if
-// ctx has not ended, or an abort or the deadline has ended it: the loop then ends the run. A message that
-// interrupts the turn releases it: the next claim shows the message, and the worker calls the probes again.
+// cutShort returns ErrRelease or an error that wraps ErrDrop if the cause that ended ctx also ends the attempt. It
+// returns nil if ctx has not ended, or if an abort or the deadline has ended it: the loop then ends the run. For a
+// message that interrupts the turn it returns ErrRelease: the next claim returns the message, and the worker calls
+// the probes again.
 func cutShort(ctx context.Context) error {
 	var abort *upkeep.AbortError
 	var interrupt *upkeep.InterruptError

@@ -27,8 +27,9 @@ const (
 	quotaTimeout = 5 * time.Second
 )
 
-// quotas are the rate limits that this worker shares with all others (A17). A call of a model without a limit
-// needs no store, unless the provider has recently refused calls. quotas is safe for concurrent use.
+// quotas are the rate limits that this worker shares with all others (A17). For a model without a limit the worker
+// does not ask the store before a call, unless the provider has recently refused calls. quotas is safe for concurrent
+// use.
 type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits
@@ -112,7 +113,7 @@ func (e *delayedError) Error() string {
 // errNoCapacity refuses a further try; the failure of the try before decides what follows.
 var errNoCapacity = errors.New("the rate limit has no capacity for another attempt")
 
-// enter returns nil when the call may be made. It waits up to shortWait. again marks a further try, which gets
+// enter returns nil when the call may be made. It waits for up to shortWait. again marks a repeated try, which gets
 // no reservation. The error is a *delayedError, errNoCapacity, a *model.Error that makes the run switch to its next
 // model, or that of ctx.
 func (p *reservation) enter(ctx context.Context, again bool) error {

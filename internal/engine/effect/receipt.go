@@ -6,8 +6,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 )
 
-// responseMemory is the memory of a response while it arrives. Most responses need none of the budget. It is safe for
-// concurrent use: a provider that was abandoned may still ask for more.
+// responseMemory is the memory of one response while it arrives; most responses are too short to need any. It is safe
+// for concurrent use: the code of a provider that the worker has stopped waiting for may still call grow.
 type responseMemory struct {
 	of     *admission.Answers // nil: no budget
 	tenant string

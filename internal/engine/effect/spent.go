@@ -124,9 +124,9 @@ func estimateInput(req model.Request) int64 {
 	return int64(size/bytesPerToken + images*tokensPerImage)
 }
 
-// tokensOfFile estimates the tokens of a file by its size: a text like other texts; a PDF by pages of some
-// 50 KB, each with its text and its image; audio by seconds of some 16 KB, at 32 tokens each. A file of
-// unknown size counts as a page.
+// tokensOfFile estimates the tokens of a file by its size: a text like other texts; audio by seconds of 16 KiB, at 32
+// tokens each; a PDF, or any other file, by pages of 50 KiB, each with its text and its image. An image counts the
+// same at any size. A file of unknown size has size 0, and counts as one token, one second or one page.
 func tokensOfFile(p state.Part) int {
 	size := int(p.Bytes)
 	switch model.FileKindOf(p.MediaType) {

@@ -56,10 +56,9 @@ type outcome struct {
 	panicked *timelimit.Panic // outside the tool itself: a mistake of this package
 }
 
-// run makes the calls of a turn in batches. The journal has the start marks of each batch before
-// its first call starts, and each result before the turn waits for anything but the other calls.
-// Each call starts at most once, unless its tool is idempotent or a probe has found that it was not
-// done (I3, I4, A14).
+// run makes the calls of a turn in batches. It journals the start marks of each batch before the first call of the
+// batch starts, and each result before the turn waits for anything but the other calls. Each call starts at most
+// once, unless its tool is idempotent or a probe has found that it was not executed (I3, I4, A14).
 func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.Event, error) {
 	a, err := ts.agent(ctx, t)
 	if err != nil {

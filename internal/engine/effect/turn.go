@@ -12,8 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Turn is a claimed turn as its effects see it. The code that took the turn sets the exported fields before the
-// first effect, and calls End after the last one. Only the goroutine of the turn may use a Turn.
+// Turn is a claimed turn as its effects see it. The code that took the turn sets the exported fields before the first
+// effect, and calls End after the last one. Only the goroutine of the turn may change a Turn; the goroutines of its
+// calls only read it.
 type Turn struct {
 	Run     *state.State // as the loop decided it last; effects only read it
 	Attempt int

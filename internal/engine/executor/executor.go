@@ -39,8 +39,8 @@ type Pool struct {
 	done sync.Pool // of channels that jobs are answered on
 }
 
-// NewPool returns a pool. While few returns true, steps run on the goroutine of their caller: handing them over
-// costs a twentieth of a turn's time. few is called for each step, concurrently.
+// NewPool returns a pool. While few returns true, steps run on the goroutine of their caller, because handing a step
+// to another goroutine costs about a twentieth of the time of a turn. few is called for each step, concurrently.
 func NewPool(few func() bool) *Pool {
 	return &Pool{few: few, jobs: make(chan job), made: make(chan struct{}, size), quit: make(chan struct{})}
 }

@@ -11,9 +11,9 @@ const Other = "other"
 // maxLength bounds an admitted value, in bytes.
 const maxLength = 200
 
-// Limiter admits a fixed number of values that users choose. A value stays admitted as long as the process
-// lives, as its series do. A tenant gets at most a quarter of the number that all others have left, so one
-// tenant cannot exclude the rest. A Limiter is safe for concurrent use.
+// Limiter admits a limited number of values that users choose as labels of metrics. A value stays admitted as long as
+// the process lives, as do its time series. A tenant may use at most a quarter of the values that the other tenants
+// have left, so one tenant cannot exclude the rest. A Limiter is safe for concurrent use.
 type Limiter struct {
 	limit int
 

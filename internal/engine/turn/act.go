@@ -11,9 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// open asks the loop of the run for the first effect of the turn. If it returns no effect and no error, the
-// loop has ended the turn.
-// The run's deadline ends acting, and not the loading of the agent: only its loop can end the run.
+// open asks the loop of the run for the first effect of the turn. If it returns neither an effect nor an error, the
+// turn's transition is decided: by the loop, or because the agent is invalid and the run fails. acting is ctx until
+// the run's deadline. The deadline does not end the loading of the agent, because only the agent's loop can end the
+// run.
 func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) {
 	k := t.taker
 	if t.claim.Abort, err = k.orphaned(ctx, &t.s, &t.claim); err != nil {
@@ -85,9 +86,9 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 }
 
-// commitsNext reports whether a turn that the loop has ended commits at once: without aborting child runs
-// first, without waiting for notes of hooks, and without waiting, as the turn of a noisy tenant, until it may
-// work. If so, the turn counts as working.
+// commitsNext reports whether a turn that the loop has ended can commit at once: it has no child runs to abort, no
+// notes of hooks to wait for and, if it is from a queue for noisy tenants, may work now. If so, the turn counts as
+// working.
 func (t *turn) commitsNext() bool {
 	return !t.dropsCalls() && !t.effects.AwaitsNotes() && t.load.TryWork()
 }

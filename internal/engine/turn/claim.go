@@ -213,9 +213,9 @@ func (k *Taker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	}
 }
 
-// retryDelay returns the delay of a turn whose store does not answer. It grows with each delivery, so
-// that a backlog does not keep all workers busy. When the store is back, the sweeper does not wait for
-// the delay.
+// retryDelay returns the delay before the bus redelivers a turn whose claim the store did not answer. It grows with
+// each delivery, so that a backlog does not keep all workers busy. When the store answers again, the sweeper
+// publishes due turns without waiting for the delay.
 func (k *Taker) retryDelay(delivered int) time.Duration {
 	return min(k.cfg.Periods.Sweep<<min(delivered-1, 10), k.cfg.Periods.Lease)
 }

@@ -17,11 +17,12 @@ import (
 )
 
 // takeTurn takes one run through one turn, in the order of durability: claim, decide, act, commit, publish,
-// ack. It is the whole protocol; its steps are in claim.go, act.go, commit.go and rest.go. The error is that of
-// the answer to the message; the bus then redelivers the message. A turn that is dropped does not answer its
+// acknowledge. It is the whole protocol; its steps are in claim.go, act.go, commit.go and rest.go. The error is that
+// of the answer to the message; the bus then redelivers the message. A turn that is dropped does not answer its
 // message: the lease expires, or the sweeper finds the run due.
 //
-// load counts the turn as working or resting: while it acts, it waits for others.
+// load counts the turn as resting while it acts, because it then waits for models and tools, and as working
+// otherwise.
 func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admission.Turn) error {
 	// Claim. From here to the commit the lease keeps every other worker out.
 	t, ctx, err := k.claim(ctx, d)

@@ -49,9 +49,9 @@ type lane struct {
 }
 
 // gone reports whether the run that is step places after l.s in its lane was deleted; a negative step counts places
-// before it. err is the store's error for the missing run: ErrDeleted or ErrNotFound. The record
-// of the batch names deleted runs for longer than their markers last: unless err is ErrDeleted, gone reads it, once.
-// A missing run that was not deleted was lost, or is not stored yet. The error that gone returns is that of the read.
+// before it. A missing run that was not deleted was lost, or is not stored yet. err is the store's error for the
+// missing run: ErrDeleted or ErrNotFound. For ErrNotFound, gone reads the record of the batch, which names deleted
+// runs for longer than their markers last; it reads the record once for l, and returns the error of that read.
 func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	if errors.Is(err, state.ErrDeleted) {
 		return true, nil
@@ -68,9 +68,9 @@ func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	return gone, nil
 }
 
-// free reports whether every run before s has left its lane. A predecessor that has left the lane after it had
-// started proves it of those before it. A deleted or skipped one proves nothing, so free looks further back. It
-// records each predecessor that the store has lost.
+// free reports whether every run before s has left its lane. If the closest predecessor has left the lane after it
+// had started, so have all before it. A deleted or skipped predecessor does not show that, so free then looks further
+// back. It records each predecessor that the store has lost.
 func (l *lane) free(ctx context.Context) (bool, error) {
 	for step := -1; ; step-- {
 		id, ok := l.s.InLane(step)

@@ -25,9 +25,9 @@ const (
 	eagerRenewal = 400 * time.Millisecond
 )
 
-// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit),
-// and whose messages have not arrived yet. They save the claim of a run whose next message reaches
-// the same worker; without them the worker claims each turn when its message arrives.
+// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit), and whose messages
+// have not arrived yet. If the message of such a turn reaches this worker, the turn needs no further claim at the
+// store. Without eager claims the worker claims each turn when its message arrives.
 type eagerClaims struct {
 	never bool          // eager claims are off
 	lasts time.Duration // how long the worker remembers one: well below its lease
@@ -57,9 +57,9 @@ func (l *Lease) startEager(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, time.Now().Add(eagerRenewal), true
 }
 
-// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while
-// every other worker could take that claim over. An eager claim lasts for the redelivery delay and
-// is renewed well before.
+// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while every other worker
+// could take that claim over. An eager claim lasts for the redelivery delay; once its turn has begun, the worker
+// renews it well before that.
 func (h *Leases) ClaimsEagerly() bool {
 	e := h.eager
 	e.mu.Lock()

@@ -159,9 +159,10 @@ func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []st
 	return f.children.abortAll(ctx, tenant, calls)
 }
 
-// announce stores a timer for each event that the webhook of a run receives, after the first done entries of
-// its log. Once a timer is stored, no crash loses its event. The run may have continued before an earlier event
-// was announced, so announce considers all entries since done.
+// announce stores a timer for each event that the webhook of a run receives, after the first done entries of its log.
+// Once a timer is stored, no crash loses its event. It considers all entries since done, because the run may have
+// continued before an earlier event had a timer; if the run can have had no earlier event, it considers the last
+// entry only.
 func (f *Finalizer) announce(ctx context.Context, s state.State, done, entries int64) error {
 	if s.Webhook == nil || entries == 0 {
 		return nil

@@ -68,9 +68,9 @@ func (l *Lease) start(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
 }
 
-// abort ends the turn if a applies to it, unless the turn is already ending its run because of an
-// abort: interrupted repeatedly, it would never do so. An interrupt only makes the worker ask the store:
-// the turn may have been claimed with the message.
+// abort ends the turn if a applies to it, unless the turn is already ending its run because of an abort: if each
+// further abort interrupted it, it might never end the run. If a is an interrupt, abort only makes the worker ask the
+// store: the turn may already have been claimed with the message.
 func (l *Lease) abort(a bus.Abort) {
 	switch {
 	case !a.AppliesTo(l.Version) || a.Tenant != l.tenant || l.ending:
@@ -146,9 +146,10 @@ func (h *Leases) Expect(run state.RunID) (done func()) {
 	})
 }
 
-// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is short, and
-// another worker may take it over until this worker's next write reaches the store. If another turn of the run
-// is still in flight here, Add ends it, or the new one if that is an eager claim of no later version.
+// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is short, and another
+// worker may take it over until this worker's next write reaches the store. If another turn of the run is still in
+// flight here, Add ends that one. But if the new lease is an eager claim of the same or an earlier version, Add ends
+// the new turn instead.
 func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,9 +206,9 @@ func (h *Leases) remove(l *Lease) {
 	}
 }
 
-// HearAbort applies an abort or an interrupt that has arrived on the bus to the turn that this worker executes
-// or is about to claim. An interrupt makes the worker ask the store, which knows whether the turn has the
-// message.
+// HearAbort applies an abort or an interrupt that has arrived on the bus to the turn of the run that this worker
+// executes or is about to claim, and drops an eager claim of the run. An interrupt only makes the worker ask the
+// store whether the turn was already claimed with the message.
 func (h *Leases) HearAbort(a bus.Abort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,10 +323,10 @@ func (h *Leases) pause(ctx context.Context) bool {
 // errOver reports that a lease has ended.
 var errOver = errors.New("the lease has expired")
 
-// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. A turn without calls
-// in flight that must not be repeated ends at once, any other after LateResults: results may have arrived
-// unread while this process was paused, and no other worker can get them. The turn starts nothing more,
-// because each further step begins at the store.
+// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if no
+// call is in flight that must not be repeated, otherwise after LateResults: results may have arrived unread while
+// this process was paused, and no other worker can get them. The turn starts nothing more in that time, because each
+// further step begins with a write to the store.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)

@@ -12,9 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known
-// is the caller's knowledge of the run. It does nothing if the store has the run again, or if the
-// run was deleted.
+// recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known is what the caller
+// knows about the run. If the store has the run again, recordLost leaves the run as it is, and only finalizes it. If
+// the run was deleted, it does nothing.
 func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) error {
 	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
 	if err != nil {

@@ -35,14 +35,14 @@ type memberBus interface {
 	Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (stop func(), err error)
 }
 
-// Members are the workers of the deployment, as their heartbeats show them. They notice a dead
-// worker long before its leases run out. They also evict a worker that was only paused; fencing
-// tokens keep it from writing.
+// Members are the workers of the deployment, as their heartbeats show them. Members detects a dead worker long before
+// its leases end, and evicts it: it ends the leases, so that other workers continue the turns. It also evicts a
+// worker that was only paused; fencing tokens keep that worker from writing.
 //
-// A heartbeat goes to the other workers and to the store. A peer is dead when for MissedHeartbeats
-// periods neither this worker nor the store has received one, so a slow subscriber or a slow bus
-// cannot make a live worker look dead. Members check this again before each part of an eviction.
-// Members are safe for concurrent use.
+// A heartbeat goes to the other workers and to the store. A worker counts as dead when for MissedHeartbeats intervals
+// neither this worker nor the store has received a heartbeat from it, so a slow subscriber or a slow bus cannot make
+// a live worker look dead. Members checks this again before each part of an eviction. Members is safe for concurrent
+// use.
 type Members struct {
 	self    Self
 	store   memberStore

@@ -26,9 +26,9 @@ type sweepBus interface {
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
-// Sweeper publishes turns whose message or worker was lost, wakes runs at their time, and finalizes runs that
-// wait or have ended. It is a part of the protocol: a run that nothing else continues is continued by a sweep.
-// Any number of workers sweep without coordination. A Sweeper is safe for concurrent use.
+// Sweeper publishes turns whose message or worker was lost, wakes runs at their time, and finalizes runs that wait or
+// have ended. The protocol depends on it: if nothing else continues a run, a sweep does. Any number of workers sweep
+// without coordination. A Sweeper is safe for concurrent use.
 type Sweeper struct {
 	store     sweepStore
 	bus       sweepBus

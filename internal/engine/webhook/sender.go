@@ -216,8 +216,8 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
 	}
 }
 
-// act makes an attempt, and returns the time of the next one; zero without one. It changes the note of the
-// claim. The error is that of the store, of the bus or of ctx: a failed delivery is not an error.
+// act makes an attempt, and returns the time of the next one, or the zero time if there is none. It changes the note
+// of the claim. The error is that of the store, of the bus or of ctx; a failed delivery does not return an error.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
 		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)
@@ -294,8 +294,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// pause returns the time until the next attempt for an event of an age. It grows with the age, so that the
-// attempts become rarer, and is random so that events which failed together part.
+// pause returns the time until the next attempt for an event of the given age. It grows with the age, so that
+// attempts become rarer, and is up to a fifth shorter at random, so that events that failed together are not retried
+// together.
 func (s *Sender) pause(age time.Duration) time.Duration {
 	p := min(max(age/2, s.cfg.Times.FirstPause), longestPause)
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
@@ -347,9 +348,9 @@ func (s *Sender) fullPause() time.Duration {
 	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
 }
 
-// use returns the endpoint of an address and counts a user of it. If the endpoint has failed too often, or is
-// too busy, it returns nil, the time of the next attempt and the reason. An event that cannot be sent at once
-// must not take the time of others.
+// use returns the endpoint of an address and counts one more user of it. If the endpoint has failed too often, or
+// does not answer the attempts in flight, use returns nil, the time of the next attempt and the reason, so that an
+// event that cannot be sent at once does not delay others.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
