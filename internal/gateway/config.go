@@ -44,14 +44,16 @@ type Config struct {
 	// Login lets people log in to the page. Default: no logins. Without Auth, Login has no effect.
 	Login *access.Login
 
-	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a path.
-	// It must have the scheme https, or http and a host of this machine. Without it, people can log in through an
-	// OpenID provider only at host names of this machine.
+	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a
+	// path. It must have the scheme https, or http and localhost or a loopback address. Without it, people can log
+	// in through an OpenID provider only at host names of this machine.
 	PublicURL string
 
-	// Services returns the subjects on which services of a tenant answer. Secret returns nil if a tenant has a secret
-	// with that name for a host. Key returns nil if the workers have a key for a provider, which models without a
-	// secret use. A client that saves a definition gets a warning about each missing one. Default: no warnings.
+	// Services returns the subjects on which services of a tenant answer. Key returns nil if the workers have a
+	// provider's own key, which models without a key use; name is that of the secret, and host the provider's.
+	// Secret returns nil if the tenant has a secret for a host. Key and Secret otherwise return an error with the
+	// remedy. A client that saves a definition gets a warning about each thing that is missing. Default: no
+	// warnings.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
@@ -90,10 +92,10 @@ type Config struct {
 	// tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// Hosts are host names, without ports, at which clients may address the API in addition to localhost and IP
-	// addresses, such as that of a proxy. If Hosts is not empty, at loopback addresses, or if Auth is nil or an
-	// access.RequestAuthenticator, the gateway refuses other names, except names without a dot at other addresses than
-	// loopback. The host of PublicURL is always accepted.
+	// Hosts are host names, without ports, at which clients may address the API in addition to localhost, IP
+	// addresses and the host of PublicURL, such as the name of a proxy. At loopback addresses the gateway refuses
+	// all other names. At other addresses it always accepts names without a dot; it refuses other names if Hosts is
+	// not empty, Auth is nil or Auth is an access.RequestAuthenticator.
 	Hosts []string
 
 	// DisableMetricsRoute omits /metrics from Handler, for a process that serves Registry at another address.

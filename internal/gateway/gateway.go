@@ -46,9 +46,9 @@ type Gateway struct {
 	stop     func() // ends streams and waits
 }
 
-// New returns a gateway over a store and a bus. It makes no call of either. The error reports an invalid PublicURL,
-// origin or field of ModelExtra, or metrics that cfg.Registry refuses. The caller must call Serve, or else Close when
-// it no longer needs the gateway.
+// New returns a gateway over a store and a bus. It does not call the store or the bus. The error reports an invalid
+// PublicURL, origin or field of ModelExtra, or metrics that cfg.Registry refuses. The caller must call Serve, or else
+// Close when it no longer needs the gateway.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
 	cfg.Auth = withTokens(cfg.Auth, store, cfg.Tenant)
@@ -165,11 +165,11 @@ func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }
 
-// Run takes submissions and abort requests from the bus, sends heartbeats, fires schedules, reads the streams of
-// triggers, and deletes unused files and runs whose retention has passed, until ctx ends. It acknowledges a message
-// once its effect is in the store; a message that is refused becomes a dead letter with the cause. When it returns,
-// event streams and requests with ?wait end, for good: a gateway runs once. It returns an error if it cannot open the
-// queues or subscribe.
+// Run takes submissions and abort requests from the bus, sends heartbeats, creates the streams of tenants, fires
+// schedules, reads the streams of triggers, and deletes unused files and runs whose retention has passed, until ctx
+// ends. It acknowledges a message once its effect is in the store; a message that is refused becomes a dead letter
+// with the cause. When ctx ends, event streams and requests with ?wait end, for good: a gateway runs once. Run
+// returns an error if it cannot open or close the queues, or cannot subscribe.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)()  // end the streams before the intake has ended
@@ -205,7 +205,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 // Attend does a part of Run until ctx ends, for a process that uses the store directly and leaves the bus, schedules
 // and retention to gateways: it sends heartbeats, so that no other process writes a format that this one cannot read,
-// and creates the streams of tenants. Do not call it together with Run. It returns an error if it cannot subscribe.
+// and creates the streams of tenants. The caller must not use it together with Run. It returns an error if it cannot
+// subscribe.
 func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.member.Run(ctx) })
@@ -216,11 +217,11 @@ func (g *Gateway) Attend(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two fails; it returns
-// that error. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then it closes
-// the listener, ends event streams and requests with ?wait at once, whose clients resume at another gateway, and waits
-// up to ten seconds for other open requests: the error is context.DeadlineExceeded if some have not finished. Finally,
-// it waits up to two seconds for messages to the bus.
+// Serve answers requests on the listener and does what Run does, until ctx ends or one of the two fails; it then
+// returns that error. After ctx has ended it continues for Config.ShutdownDelay, while GET /readyz returns 503. Then
+// it closes the listener, ends event streams and requests with ?wait at once, whose clients resume at another
+// gateway, and waits up to ten seconds for other open requests: the error is context.DeadlineExceeded if some have
+// not finished. Finally, it calls Close.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
 	work, stop := context.WithCancel(failed)

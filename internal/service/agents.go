@@ -29,8 +29,9 @@ type Saving struct {
 }
 
 // Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the tenant requires
-// review. An unchanged definition makes no version and no draft, unless it pins the tools of a source: then Put lists
-// the source again. If the definition has a name, that must be name.
+// review. An unchanged definition makes neither, unless the definition has a source of tools: a version pins what its
+// sources list, so Put then makes a new one, whose tools are listed again. If the definition has a name, that must be
+// name.
 func (s *Agents) Put(ctx context.Context, c access.Caller, name string, definition []byte) (Saving, error) {
 	if err := s.permit(ctx, c, PutAgent); err != nil {
 		return Saving{}, err

@@ -11,8 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// note appends an operation to the tenant's audit if it succeeded, or if it failed in a way that
-// may have left part of it done (outcome unknown). Without authentication there is no audit.
+// note appends an operation to the tenant's audit if it succeeded. It also appends a failed operation that may have
+// taken effect in part, with the outcome unknown: err is not a problem below status 500, or the caller has
+// disconnected. Without authentication there is no audit.
 func (k *core) note(ctx context.Context, c access.Caller, o Operation, target string, err error) {
 	e := api.AuditEntry{Action: string(o), Target: target}
 	if err != nil {

@@ -41,7 +41,7 @@ type batchIn struct {
 }
 
 // SubmitBatch starts the runs of a batch. It checks all of them before it creates the first. If it fails later, for
-// example because the store does, a part of the runs may exist: a repetition with the same key completes the batch. It
+// example because the store fails, some of the runs may exist: a repetition with the same key completes the batch. It
 // reads the runs from in.Body, not from in.Request. It finishes the batch even if its caller disconnects.
 func (s *Submissions) SubmitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
 	if err := s.permit(ctx, c, SubmitBatch); err != nil {
@@ -83,9 +83,9 @@ func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submi
 	return answer, nil
 }
 
-// earlierBatch returns the first of the runs that an earlier request with the key and the content of
-// sub has created, although sub is refused now. It returns the refusal if no run exists, or if one of them is missing:
-// it cannot be created now.
+// earlierBatch returns the first of the size runs that an earlier request with the key and the content of sub has
+// created, although sub is refused now. It returns the refusal if there was no such request, or if one of its runs is
+// missing and was not deleted: that run cannot be created now.
 func (s *Submissions) earlierBatch(ctx context.Context, sub submission, size int, refusal error) (state.RunID, error) {
 	first, err := s.earlier(ctx, sub, refusal)
 	if err != nil {
@@ -282,9 +282,9 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 	return first, nil
 }
 
-// batchStarts returns two functions. start publishes the first turn of a run, unless the run is pending in its batch or
-// was started before. wait waits until the bus has the turns that start has published, at most outboxPatience. Turns of
-// a large batch go to the queue for noisy tenants.
+// batchStarts returns two functions. start publishes the first turn of a run, unless the run is pending in its batch
+// or was started before. wait waits until the outbox has tried once to publish each of these turns, at most
+// outboxPatience. Turns of a large batch go to the queue for noisy tenants.
 func (s *Submissions) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	var mu sync.Mutex
 	var firsts []<-chan struct{}

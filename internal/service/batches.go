@@ -115,7 +115,7 @@ const (
 	batchLook  = 100
 )
 
-// List returns the batches of a tenant, the newest first. A page may have fewer batches than its limit, and none,
+// List returns the batches of a tenant, the newest first. A page may have fewer batches than its limit, even none,
 // although a cursor follows. The store has no list of batches, so List reads the list of runs. The ids of a batch's
 // runs are adjacent, so the id of any run gives that of the first.
 func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[api.BatchSummary], error) {

@@ -18,9 +18,10 @@ const MetadataUser = "user"
 // start. A run that a caller with a token starts must not pretend to be one of those.
 var sourceMetadata = []string{string(sourceHook), string(sourceTrigger), metadataDelivery, metadataSchedule, metadataScheduledAt}
 
-// reaches returns nil if the caller may see a run: every run of its tenant if the caller is not bound, else the run in
-// its token with the runs below, or the runs of its user and agents with the runs below. For other runs the error is
-// that of a run that does not exist.
+// reaches returns nil if the caller may see a run. A caller without a token of a user may see every run of its
+// tenant. A token for one run shows that run and the runs below it; any other token shows the runs of its user,
+// started with one of its agents, and the runs below those. For other runs the error is that of a run that does not
+// exist.
 func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) error {
 	b := c.Principal.Bound
 	if b == nil {
@@ -87,8 +88,9 @@ func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	return out
 }
 
-// bindRun refuses a run that the caller may not start, and returns the metadata for the run. It removes sourceMetadata
-// if the caller is bound: the fork of a run that a hook started must not have the hook's name.
+// bindRun refuses to start a run that the caller's token does not permit, and returns the metadata for the run. If
+// the caller has a token, it removes sourceMetadata: a fork of a run that a hook started must not count as a run of
+// that hook.
 func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
 	b := c.Principal.Bound
 	if b == nil {

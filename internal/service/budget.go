@@ -22,8 +22,9 @@ type budget struct {
 
 type budgetKey struct{}
 
-// WithBudget returns a context whose calls of the store take about d in total, or at most d each if each is set, for
-// requests that poll the store. The time that calls overlap counts once.
+// WithBudget returns a context that limits the time of its calls of the store: to about d in total or, if each is
+// set, to d for each call, for requests that poll the store. While several calls run at the same time, that time
+// counts once.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }

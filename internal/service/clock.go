@@ -14,9 +14,8 @@ import (
 // time.
 const clockFor = 10 * time.Second
 
-// clock is the store's clock. The gateway judges the times in a submission by it, because
-// the same clock wakes and ends the run. Between readings it adds the time elapsed in this
-// process.
+// clock is the store's clock. The gateway checks the times in a submission against it, because the same clock wakes
+// and ends the run. Between readings it adds the time elapsed in this process.
 type clock struct {
 	ask  func(context.Context) (time.Time, error)
 	asks singleflight.Group

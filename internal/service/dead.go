@@ -183,9 +183,9 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 	return nil
 }
 
-// Replay continues the run of a dead letter, resubmits a refused submission, delivers an event or a message of a
-// trigger again. It returns the letter with its new status. A letter that was replayed is returned unchanged, except
-// that the letter of a webhook event starts a new series of attempts each time. The problem of a letter that cannot be
+// Replay continues the run of a dead letter, submits a refused submission again, or delivers an event or a message of
+// a trigger again. It returns the letter with its new status. It returns a letter that was replayed before unchanged;
+// but for an event of a webhook it starts a new series of attempts each time. The problem of a letter that cannot be
 // replayed is not_replayable.
 func (s *Letters) Replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Replay); err != nil {

@@ -188,8 +188,8 @@ func (d *definitions) draftOf(ctx context.Context, tenant string, given json.Raw
 	return def, stored, err
 }
 
-// warnings returns a warning for each resource that a definition refers to and that the deployment lacks, as far as
-// lookupFor suffices, with its position in the document that was sent.
+// warnings returns a warning for each resource that a definition refers to and that the deployment lacks, with its
+// position in the document that was sent. It reports only what it finds within lookupFor.
 func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, a *agent.Agent) []api.Warning {
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()
@@ -230,8 +230,8 @@ func (d *definitions) permitted(ctx context.Context, tenant string, a *agent.Age
 	return d.allowed(ctx, tenant, func(p policy.Policy) error { return p.Check(a, d.known.Providers) })
 }
 
-// permittedWebhook refuses a webhook of a request that the lists of the tenant do not allow, or that would sign events
-// as the sender of a hook does. The error names the field after prefix.
+// permittedWebhook refuses a webhook in a request if the tenant's lists do not allow it, or if it would sign its
+// events with the secret of a hook. The error names the field, with prefix before it.
 func (k *core) permittedWebhook(ctx context.Context, tenant, prefix string, w state.Webhook) error {
 	if err := k.allowed(ctx, tenant, func(p policy.Policy) error { return p.Webhook(prefix, w) }); err != nil {
 		return err

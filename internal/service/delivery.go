@@ -58,8 +58,9 @@ func (s *Hooks) Known(ctx context.Context, tenant, name string) (string, error) 
 }
 
 // Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns. A repeated
-// delivery returns the run of the first. Result.Ignored is set if the filter ignores the event, or if it only tests the
-// URL. Unknown hooks and wrong signatures have the same problem, unauthenticated.
+// delivery returns the run of the first one. Result.Ignored is set if the filter ignores the event, or if the
+// delivery only tests the URL. The problem is unauthenticated for a wrong signature, and also for an unknown hook or
+// one whose secret cannot be read, so that senders do not learn which hooks exist.
 func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	a.Tenant = cmp.Or(a.Tenant, s.cfg.Tenant)
 	key := hookKey{a.Tenant, a.Hook}

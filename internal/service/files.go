@@ -77,9 +77,9 @@ func shownStoredFile(f file.File) api.File {
 	return api.File{ID: f.ID, Name: f.Name, MediaType: f.MediaType, Bytes: f.Bytes, SHA256: f.SHA256, CreatedAt: f.CreatedAt, CreatedBy: f.By}
 }
 
-// Put stores a file while it reads in.Content. A reader reports an error that the caller must see as an *api.Problem;
-// Put reports other errors of the reader as an invalid request. The problem is files_full if the tenant has no room or
-// too many files.
+// Put stores a file while it reads in.Content. If in.Content fails with an *api.Problem, Put returns that problem; it
+// reports any other error of in.Content as an invalid request. The problem is files_full if the tenant has reached
+// its limit of bytes or of files.
 func (s *Files) Put(ctx context.Context, c access.Caller, in Upload) (api.File, error) {
 	if err := s.permit(ctx, c, PutFile); err != nil {
 		return api.File{}, err
@@ -252,10 +252,10 @@ func withDefaults(tenants []string, own string) []string {
 	return out
 }
 
-// describe sets the media types, sizes and names of the file parts of messages. It refuses files that do not exist, and
-// files of messages that the model of the agent is known not to accept. For files in tool results it does not check the
-// latter: the model reads a remark instead of such a file. known has the files that an earlier call has read; describe
-// adds to it, up to limit.
+// describe sets the media type, size and name of each uploaded file that messages refer to. It refuses files that do
+// not exist, and files of messages that the model of the agent is known not to accept. It does not refuse the latter
+// in tool results: the model gets a remark instead of such a file. known has the files that earlier calls have read,
+// and describe adds to it; it refuses messages that would bring known above limit files.
 func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File, limit int) error {
 	var files []state.Part
 	for _, m := range messages {

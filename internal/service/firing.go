@@ -34,9 +34,10 @@ const (
 
 // Keep fires schedules until ctx ends. Gateways share the work: one gateway at a time owns a timer of the store.
 //
-// Each instant starts at most one run, whatever crashes: a gateway stores the decision to fire in the document of the
-// schedule, with the id of the run, before it submits the run under a key with the instant. The gateway that claims the
-// timer next submits the run of the stored decision, and decides only about later instants.
+// Each instant starts at most one run, even if gateways crash. A gateway first stores the decision to fire in the
+// document of the schedule, with the id of the run, and then submits the run under a key with the instant. After a
+// crash, the gateway that claims the timer next submits the run of the stored decision, and decides only about later
+// instants.
 func (s *Schedules) Keep(ctx context.Context) {
 	tick := time.NewTicker(fireInterval)
 	defer tick.Stop()
@@ -92,8 +93,8 @@ func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 	return nil // the schedule was changed, or another gateway owns the timer now
 }
 
-// fire starts the run of the latest instant that is due, unless the settings for overlaps prevent that, and returns the
-// time at which the schedule is due next; zero if it is paused or deleted.
+// fire starts the run of the latest instant that is due, unless the settings for overlaps prevent that. It returns
+// the time at which the schedule is due next, or the zero time if the schedule is paused or deleted.
 func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {

@@ -151,8 +151,9 @@ func (s *Fleet) holds(ctx context.Context, worker *api.Worker, some bool) error 
 	return nil
 }
 
-// Queues returns, for each lane, how many turns wait or are in flight and since when the oldest waits, and the number
-// of runs by status. The error is a *BusError if the bus does not report its queues.
+// Queues returns, for each lane, the number of turns that wait or are in flight and the time at which the oldest
+// waiting one was queued, and the number of runs by status. The error is a *BusError if the bus does not report its
+// queues.
 func (s *Fleet) Queues(ctx context.Context, c access.Caller) (api.Queues, error) {
 	if err := s.permit(ctx, c, ReadQueues); err != nil {
 		return api.Queues{}, err

@@ -212,7 +212,7 @@ func (s *Hooks) forget(key hookKey) {
 
 const secretScheme = "secret://"
 
-// secrets returns the values of the secrets of a hook. The error is a problem if the gateway does not have one, or the
+// secrets returns the values of the secrets of a hook. The error is a problem if the gateway lacks a secret or the
 // tenant may not use it; any other error means that the store failed.
 func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSettings) ([]string, error) {
 	if s.cfg.Secret == nil {
@@ -238,8 +238,9 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	return values, nil
 }
 
-// checkSigner refuses a webhook with a secret of a hook of the tenant: its receiver could deliver the signed events to
-// the hook, and so start runs that the caller may not start. The error names the field after prefix.
+// checkSigner refuses a webhook whose secret is also the secret of a hook of the tenant: the receiver of the webhook
+// could deliver the signed events to that hook, and so start runs that the caller may not start. The error names the
+// field, with prefix before it.
 func (k *core) checkSigner(ctx context.Context, tenant, prefix string, w state.Webhook) error {
 	if len(w.Secret) == 0 {
 		return nil

@@ -38,8 +38,8 @@ func (s *Keys) List(ctx context.Context, c access.Caller, named bool, p Page) (a
 	return Cut(p, keys)
 }
 
-// Create makes a key, for req.Tenant or the caller's tenant; only admins of the deployment may name another tenant. The
-// text of the key is only in the result: it cannot be read later.
+// Create makes a key, for req.Tenant or the caller's tenant; only admins of the deployment may name another tenant.
+// Only the result contains the text of the key: it cannot be read later.
 func (s *Keys) Create(ctx context.Context, c access.Caller, req api.KeyRequest) (api.NewKey, error) {
 	if err := s.permit(ctx, c, CreateKey); err != nil {
 		return api.NewKey{}, err

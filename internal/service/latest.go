@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// latest reads the latest versions of agents. Concurrent submissions share a read, but only a read that began after the
-// submission arrived: a caller that saves an agent and then submits gets the new definition.
+// latest reads the latest versions of agents. Concurrent submissions share a read, but a submission uses only a read
+// that began after its own arrival: a caller that saves an agent and then submits gets the new definition.
 type latest struct {
 	store state.Agents
 

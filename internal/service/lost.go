@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lostInBatch is the minimum age of a batch whose missing runs count as lost. A younger batch may
-// still be being stored: by the gateway that creates it, or by another gateway if the first died
+// lostInBatch is the minimum age of a batch whose missing runs count as lost. The runs of a younger batch may not all
+// be stored yet: the gateway that creates the batch may still store them, or another gateway if the first one died
 // and the client retried with the same key.
 const lostInBatch = batchTimeout + 4*time.Minute
 

@@ -6,9 +6,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// noisy keeps, for each tenant, how often the store has marked its latest runs as noisy. The store decides by one shard
-// of a tenant's runs, so the first runs on each shard are never marked. If at least one in five is, noisy treats all
-// new runs of that tenant as noisy.
+// noisy records, for each tenant, how often the store has marked the latest new runs as noisy. Each shard of the
+// store decides by its own runs of a tenant, so it never marks the first ones. While more than about one in five of a
+// tenant's new runs are marked, noisy treats all of them as noisy.
 type noisy struct {
 	mu     sync.Mutex
 	levels map[string]int // only levels above zero

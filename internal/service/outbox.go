@@ -52,9 +52,9 @@ const (
 // messages first. The store has the changes, so the sweeper of a worker publishes a message that is lost with this
 // process, that the bus refuses too often, or that does not fit into the outbox.
 //
-// While messages wait, a new one goes behind them: runs that clients submit while the bus is unavailable start before
-// later ones. outbox has many fields because one lock guards the queue, what is known of the bus, and the goroutine
-// that sends.
+// While messages wait, outbox adds a new one behind them: runs that clients submit while the bus is unavailable start
+// before later ones. outbox has many fields because one lock guards the queue, the state of the bus, and the
+// goroutine that sends.
 type outbox struct {
 	log  *slog.Logger
 	most int // maximum number of messages that wait
@@ -262,9 +262,10 @@ func (o *outbox) part(from uint64) []*letter {
 	return slices.Clone(o.waiting[first:min(first+n, len(o.waiting))])
 }
 
-// settle removes the letters that were sent from the queue. It returns the number to continue at, and whether to pause
-// before. As long as all attempts fail it continues with the next letters, because the bus may refuse only some, such
-// as those for a stream without a leader; else with the oldest.
+// settle removes from the queue the letters that were sent, and those that the bus has refused too often. It returns
+// the number of the letter to continue at, and whether to pause before. As long as all attempts fail it continues
+// with the next letters, because the bus may refuse only some, such as those for a stream without a leader; otherwise
+// with the oldest.
 func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -88,8 +88,9 @@ func (e *BusError) Unwrap() error { return e.Err }
 // seconds.
 const RetryAfter = 2
 
-// ProblemOf returns the problem that a caller sees for an error. A problem in err is returned unchanged; an error that
-// ProblemOf does not know becomes an internal error without details.
+// ProblemOf returns the problem that a caller sees for an error. It returns a problem in err unchanged. It treats an
+// error that it does not know as a failure of the store, with the code store_unavailable and without the text of the
+// error.
 func ProblemOf(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p

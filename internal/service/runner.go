@@ -254,8 +254,9 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 	return outcomeDead, false
 }
 
-// passes reports whether the cause of a refusal may end by itself: such a message is retried without limit. A full
-// inbox does not count, because the user of that run could delay the signals to all other runs.
+// passes reports whether the cause of a refusal may end by itself: a message with such a refusal is retried without
+// limit. A full inbox is not such a cause, because otherwise the user of one run could delay the signals to all other
+// runs.
 func passes(p *api.Problem) bool {
 	switch p.Code {
 	case api.CodeTenantSuspended, api.CodeRunBusy, api.CodeRunBeingDeleted:

@@ -130,8 +130,9 @@ func ParseListing(query url.Values) (l Listing, err error) {
 	return l, err
 }
 
-// List returns a page of the runs that the caller may see, the newest first. A search for a text or for failures reads
-// a bounded number of runs; the page has that number, and whether there are no more.
+// List returns a page of the runs that the caller may see, the newest first. A search for a text or for failures
+// reads a limited number of runs; the page then has the number of runs read (Examined), and whether these were all
+// (Complete).
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return api.Page[state.State]{}, err
@@ -174,9 +175,9 @@ type Canceling struct {
 	Published bool
 }
 
-// Cancel sets a durable abort flag of a run and tells the workers, and returns the run, which may not have ended yet.
-// Submitters may cancel runs that they have submitted, operators all. The error of an ended run is a
-// *state.TerminalError.
+// Cancel sets a durable abort flag of a run, notifies the workers, and returns the run, which may not have ended yet.
+// Operators may cancel all runs, submitters those that they have submitted, and callers with a token of a user those
+// that they may see. The error for an ended run is a *state.TerminalError.
 func (s *Runs) Cancel(ctx context.Context, c access.Caller, in Canceling) (state.State, error) {
 	if err := s.permit(ctx, c, Cancel); err != nil {
 		return state.State{}, err

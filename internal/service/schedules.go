@@ -205,9 +205,9 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 	return time.Duration(*settings.CatchUp)
 }
 
-// change replaces a schedule with the result of fn, and returns the result. fn receives nil if there is no
-// schedule. change calls fn again if another request has changed the schedule, so fn must have no side effects. If
-// fn returns nil, change stores nothing and returns the stored schedule, which may be nil.
+// change replaces a schedule with the result of fn, and returns the result. fn receives nil if there is no schedule.
+// If another request changes the schedule at the same time, change calls fn again, so fn must have no side effects
+// other than on was. If fn returns nil, change stores nothing and returns the stored schedule, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
 	for range maxScheduleChanges {
 		was, raw, err := s.load(ctx, tenant, name)
@@ -366,8 +366,9 @@ func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
 	return s.eachDocument(ctx, state.SchedulesOf(tenant), func(ctx context.Context, name string) error { return s.remove(ctx, tenant, name) })
 }
 
-// Pause pauses a schedule if paused is true, and else resumes it for instants after that. A run that waits for the end
-// of another is still started. It changes nothing if the schedule is in that state.
+// Pause pauses a schedule if paused is true. Otherwise it resumes the schedule, for instants after that. A paused
+// schedule still starts a run that waits for the end of an earlier one. If the schedule is already in the requested
+// state, Pause changes nothing.
 func (s *Schedules) Pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
 	o := PauseSchedule
 	if !paused {

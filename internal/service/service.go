@@ -79,8 +79,8 @@ type Config struct {
 	Registry *prometheus.Registry
 }
 
-// Service makes the checks and changes that callers request, with one part for each kind of request. The parts are safe
-// for concurrent use. Service has many fields because there are many kinds of request.
+// Service makes the checks and changes that callers request; it has one part for each kind of request. The parts are
+// safe for concurrent use. Service has many fields because there are many kinds of request.
 type Service struct {
 	Runs        *Runs
 	Submissions *Submissions
@@ -176,7 +176,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 func (s *Service) Stop() { s.stop() }
 
 // Close waits up to two seconds until the bus has all messages that the service must publish, and ends the goroutine
-// that publishes them. The sweeper of a worker publishes the rest. The service must not be used after that.
+// that publishes them. The sweeper of a worker publishes the rest. The caller must not use the service afterwards.
 func (s *Service) Close() { s.core.outbox.close() }
 
 // core is what all parts of a service share. It has many methods because every part reads runs, checks callers and

@@ -135,8 +135,9 @@ func (s *Signals) attach(ctx context.Context, st state.State, sig state.Signal) 
 // maxRollbacks is the number of attempts of rollBack while the run continues.
 const maxRollbacks = 20
 
-// rollBack stores a message that withdraws the turn in flight, if no call of that turn can have started. The store
-// refuses the message if the run has changed since rollBack read it; then rollBack tries again.
+// rollBack stores a message that withdraws the turn in flight, provided that no call of that turn can have started.
+// The store refuses the message if the run has changed since rollBack read it; rollBack then tries again, up to
+// maxRollbacks times.
 func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	for range maxRollbacks {
 		st, err := s.store.Load(ctx, id)
@@ -183,10 +184,10 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	return signalOf(req)
 }
 
-// checkSignal checks the caller's role for the content of a signal: approvals need an approver, answers an approver or
-// a submitter, everything else a submitter. It reports whether the tenant requires four eyes for the decisions. st must
-// have been read before the call: then the log that checkSignal reads includes everything that led to what st waits
-// for.
+// checkSignal checks the caller's role for the content of a signal: approvals need an approver, an answer needs an
+// approver or a submitter, everything else a submitter. It reports whether the tenant requires four eyes for the
+// decisions. The caller of checkSignal must have read st before: then the log that checkSignal reads includes all
+// entries that led to the wait in st.
 func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
 	switch {
 	case len(sig.Approvals) > 0 && !c.May(access.Approver):
@@ -217,9 +218,9 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 	return true, nil
 }
 
-// checkEdits refuses edited arguments that violate the schema in the agent's definition: the worker
-// would refuse the call by the same check, but after the editor has left. For a tool that describes
-// itself, the worker checks the schema.
+// checkEdits refuses edited arguments that violate the schema in the agent's definition. The worker makes the same
+// check, but its error reaches the model and not the editor. For a tool whose service provides the schema, only the
+// worker checks it.
 func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
 	if st.Waiting == nil {
 		return nil

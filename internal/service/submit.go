@@ -85,8 +85,8 @@ type Submissions struct {
 
 // Submit stores a run and publishes its first turn. The run is durable when Submit returns; the outbox publishes the
 // turn as soon as the bus accepts it. A submission with the key and the content of an earlier one returns the run of
-// that, in its current state, even if the new submission would be refused. The error is state.ErrIdempotencyConflict if
-// the key was used with other content.
+// the earlier one, in its current state, even if the new submission would be refused. The error is
+// state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
@@ -105,9 +105,9 @@ func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission
 	return st, err
 }
 
-// SubmitDraft starts a run of a definition that is not saved. The caller needs the roles author and submitter, and a
-// tenant that requires review refuses it. The draft gets a generated name that no list shows, so it does not affect the
-// agent with the name in the definition.
+// SubmitDraft starts a run of a definition that is not saved as an agent. The caller needs the roles author and
+// submitter; a tenant that requires review refuses the request. The definition gets a generated name that no list
+// shows, so it does not affect a saved agent with the name in the definition.
 func (s *Submissions) SubmitDraft(ctx context.Context, c access.Caller, req api.DraftRequest, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, SubmitDraft); err != nil {
 		return state.State{}, err

@@ -110,10 +110,11 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the webhook tests, the evaluations
-// and the files of a tenant, and closes it for submissions over the bus. Its agents and runs stay, but model calls that
-// need a file fail. Until it is put again, the tenant is suspended and keeps its restrictions. After an error a part
-// may be deleted; a repetition continues.
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the webhook tests, the
+// evaluations and the files of a tenant, and closes it for submissions over the bus. Its agents and runs stay, but
+// model calls that need a file fail. Until it is put again, the tenant is suspended and keeps its restrictions; the
+// default tenant is not suspended, and loses them. After an error some of these may be deleted; a repetition deletes
+// the rest.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {

@@ -23,8 +23,9 @@ func traceRun(ctx context.Context, st state.State) {
 	}
 }
 
-// traceSubmit starts the span of the submission of a run and sets the run's permanent parent in the trace: the
-// request's span, or the span in parent for a message of the bus. Without a tracer, the parent is the submitter's span.
+// traceSubmit starts the span of the submission of a run, below the span of the request or, for a message of the bus,
+// below the span that parent names. The new span becomes the permanent parent of the run's spans. Without a tracer,
+// that is the span that parent names.
 func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	if k.tracer == nil {
 		run.TraceSpan = span.Clean(parent)
@@ -38,8 +39,9 @@ func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string)
 	return ctx, submit
 }
 
-// traceBatchRun is traceSubmit for a run of a batch. Each run has its own trace, with a link to the
-// request: a thousand runs in one trace would be useless. Sampling is decided for the whole batch.
+// traceBatchRun is traceSubmit for a run of a batch. Each run has its own trace, with a link to the request, because
+// a thousand runs in one trace would be unreadable. If the request is not sampled, its runs are in its trace, and are
+// not sampled either.
 func (k *core) traceBatchRun(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	request := trace.SpanContextFromContext(ctx)
 	if k.tracer == nil || !request.IsSampled() {

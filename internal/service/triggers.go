@@ -182,8 +182,9 @@ func streamError(err error) error {
 	return &BusError{err}
 }
 
-// consumer returns the specification of a trigger's consumer. The name is unique: prefixes differ between deployments
-// also with underscores for dots, and names of tenants and triggers have no underscore.
+// consumer returns the specification of a trigger's consumer. Its name is unique, provided that the prefixes of
+// deployments still differ when dots are replaced with underscores: names of tenants and triggers contain no
+// underscore.
 func (s *Triggers) consumer(tenant, name string, stored storedTrigger) ConsumerSpec {
 	spec := ConsumerSpec{
 		Stream: stored.Stream, Name: strings.Join([]string{strings.ReplaceAll(s.cfg.Prefix, ".", "_"), "trigger", tenant, name, stored.ID}, "_"),
@@ -308,9 +309,9 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 // errUnreadable marks a message that a trigger must not read. The message stays in the stream.
 var errUnreadable = errors.New("the trigger may not read this message")
 
-// readable returns errUnreadable, with the reason, for a message on a subject that a trigger must not read: the stream
-// may have changed since inspect, or copy other streams. Readers of the trigger see the reason, so it must not name the
-// subject, which may belong to another tenant.
+// readable returns an error that wraps errUnreadable, with the reason, for a message on a subject that a trigger must
+// not read: the stream may have changed since inspect, or may copy other streams. Readers of the trigger see the
+// reason, so it must not name the subject, which may belong to another tenant.
 func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, subject string) error {
 	err := policy.Stream(tenant, allowed, stream, nil)
 	if err == nil && policy.Stream(tenant, allowed, stream, []string{subject}) != nil {

@@ -109,8 +109,8 @@ type body struct {
 	windowRead int64
 }
 
-// Receive returns r with a body whose size and speed are limited, for a caller who is not authenticated yet, and a
-// function that releases its memory. The caller must call the function when the request ends.
+// Receive returns r with a body whose size and speed are limited as for a caller who is not authenticated yet, and a
+// function that releases the memory of the body. The caller must call the function when the request ends.
 func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Request, func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
@@ -123,9 +123,10 @@ func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Requ
 	return r, b.release
 }
 
-// Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. It reserves memory
-// before any of the body is read. The error is a problem: the body is too large, or the memory does not suffice. A
-// request without a body from Receive is always admitted.
+// Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. If the request
+// states its length, Admit reserves the memory for the body; otherwise reads of the body reserve it. The error is a
+// problem: the body is too large, or there is not enough memory. Admit always admits a request without a body from
+// Receive.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -162,9 +163,9 @@ func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	return nil
 }
 
-// AdmitUnsigned is Admit for a sender that proves its right with a signature of the body. It reserves memory while the
-// body arrives: a sender without that right can claim any length. Owner is the part of the memory that it reserves; it
-// begins with *, so that it is not a tenant.
+// AdmitUnsigned is Admit for a sender that is authenticated only by a signature of the body. Memory is reserved while
+// the body arrives, because any sender can claim any length. owner is counted like a tenant in the memory; it begins
+// with *, which no tenant's name does.
 func AdmitUnsigned(r *http.Request, owner string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {

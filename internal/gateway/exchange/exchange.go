@@ -44,9 +44,9 @@ func NamesTenant(r *http.Request) bool {
 	return err != nil || named != ""
 }
 
-// After returns the number of the last event that a client has received, or 0: that in the header Last-Event-ID, else
-// in ?after=, else in ?cursor=. The header comes first because a browser that reconnects repeats its first URL. The
-// error is a problem.
+// After returns the number of the last event that a client has received, or 0 if the request names none. It reads the
+// header Last-Event-ID, else ?after=, else ?cursor=. The header comes first because a browser that reconnects repeats
+// its first URL. The error is a problem.
 func After(r *http.Request) (int64, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {

@@ -78,8 +78,9 @@ func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 // maxProblem is the maximum size of an encoded problem, in bytes.
 const maxProblem = 4 << 10
 
-// EncodeProblem returns a problem as JSON of at most 4 KiB (maxProblem). It shortens the detail, and replaces the
-// last errors by one with their number: a definition may have more mistakes than fit.
+// EncodeProblem returns a problem as JSON of at most 4 KiB (maxProblem). If it is longer, EncodeProblem shortens the
+// detail, and replaces the last errors with one that states their number: a definition may have more mistakes than
+// fit.
 func EncodeProblem(p api.Problem) []byte {
 	encode := func(v any) []byte {
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers encode

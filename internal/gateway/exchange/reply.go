@@ -43,9 +43,9 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ReplyPage responds with a page, which it encodes item by item: an encoded copy of a long history for each of its
-// readers would need too much memory. It always returns nil. If an item cannot be encoded, it panics with
-// http.ErrAbortHandler, which ends the connection.
+// ReplyPage responds with a page. It encodes the page item by item, because whole encoded copies of a long history,
+// one for each reader, would need too much memory. It always returns nil. If an item cannot be encoded, it panics
+// with http.ErrAbortHandler, which ends the connection.
 func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)

@@ -148,8 +148,9 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	i.answer(ctx, m, kind, nil)
 }
 
-// caller returns the sender of a message. NATS lets the clients of a tenant publish only on subjects of that tenant, so
-// a message without a token has the roles submitter and operator of the tenant. A token names a principal.
+// caller returns the sender of a message. NATS lets the clients of a tenant publish only on subjects of that tenant,
+// so a message without a token counts as one of a principal of the tenant with the roles submitter and operator. A
+// token identifies another principal.
 func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, error) {
 	tenant := m.Tenant()
 	by := state.OnBus(tenant)

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Connections bounds the open connections of a server: in total, of a principal and of a tenant. A connection counts
-// for the caller of its last authenticated request. The server must use Accept and Changed, and call Use for each
-// authenticated request. Connections is safe for concurrent use.
+// Connections limits the open connections of a server: in total, for each principal and for each tenant. A connection
+// counts for the caller of its last authenticated request. The server must use Accept and Changed, and call Use for
+// each authenticated request. Connections is safe for concurrent use.
 type Connections struct {
 	most  int
 	quota *Quota

@@ -17,8 +17,9 @@ type Limits struct {
 	BodyBytes       int64
 	TenantBodyBytes int64
 
-	// Connections is the maximum number of open connections. Beyond it, a new connection closes the oldest one without
-	// an authenticated request, or else is closed itself. Default: 10,000.
+	// Connections is the maximum number of open connections. Beyond it, the gateway accepts a new connection by
+	// closing the oldest one without an authenticated request; if there is none, it closes the new one. Default:
+	// 10,000.
 	Connections int
 
 	// TenantConnections and PrincipalConnections are the maximum numbers of open connections of one tenant and of one
@@ -78,8 +79,8 @@ func NewQuota(what, code string, tenant, principal int) *Quota {
 // quotaKey is a tenant, a principal, or both.
 type quotaKey struct{ tenant, principal string }
 
-// Take counts one more for a caller. The caller of Take must call release at its end; further calls have no effect. The
-// error is the problem that refuses the request, with status 429.
+// Take counts one more use for c. The caller must call release when the use ends; further calls of release have no
+// effect. The error is the problem that refuses the request, with status 429.
 func (q *Quota) Take(c access.Caller) (release func(), err error) {
 	tenant, principal := quotaKey{tenant: c.Tenant}, quotaKey{principal: c.Principal.Name}
 	q.mu.Lock()

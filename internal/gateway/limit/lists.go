@@ -53,9 +53,9 @@ func (l *Lists) of(tenant string) (*share, func()) {
 	}
 }
 
-// Handler returns h for responses that may be large. At most four such requests of a tenant (listsAtOnce) run at
-// once, until the client has received the response; others wait up to 5 s (listsWait), and are then refused with
-// status 429. The context of a request must have its caller.
+// Handler returns h for responses that may be large. At most four such requests of a tenant (listsAtOnce) run at the
+// same time, each until the client has received the response. Others wait up to 5 s (listsWait), and are then refused
+// with status 429. The context of a request must contain its caller.
 func (l *Lists) Handler(h exchange.Handler) exchange.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		mine, leave := l.of(access.FromContext(r.Context()).Tenant)

@@ -23,15 +23,16 @@ type Callers struct {
 	budget time.Duration
 }
 
-// NewCallers returns a Callers that authenticates tokens by auth and sessions by login. If auth is nil, every caller
-// has full access; if login is nil, sessions are disabled. tenant is the tenant of a request that names none, if its
-// principal has roles in all tenants. budget bounds one call of the store in checks by WhileAllowed.
+// NewCallers returns a Callers that authenticates tokens with auth and sessions with login. If auth is nil, every
+// caller has full access; if login is nil, sessions are disabled. tenant is the tenant of a request that names none,
+// if its principal has roles in all tenants. budget limits each call of the store in the checks of WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
 
-// Identify returns the caller of a request, or the problem that refuses the request: status 401 without valid
-// credentials, 403 for a tenant in which the principal has no roles or if it must name one.
+// Identify returns the caller of a request. The error is a problem with status 401 without valid credentials, and one
+// with status 403 if the principal has no roles in the tenant or must name a tenant; any other error means that the
+// credentials could not be checked.
 func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	who, err := c.principal(r)
 	if err != nil {
@@ -75,8 +76,8 @@ func refusal(err error) error {
 	return err
 }
 
-// HasToken reports whether a request has one token in the header Authorization, valid or not, and there is
-// authentication. Browsers do not add that header to a request that another site makes.
+// HasToken reports whether a request has one token in the header Authorization, valid or not, and the gateway
+// authenticates callers. Browsers do not add that header to a request that another site makes.
 func (c *Callers) HasToken(r *http.Request) bool {
 	_, ok := bearer(r)
 	return ok && c.auth != nil
@@ -106,9 +107,9 @@ const (
 	allowedFor = 5 * time.Second
 )
 
-// WhileAllowed returns a context for a long request that ends when its caller loses access: the key was revoked, the
-// token has expired, or no check has succeeded for five seconds. Then its cause is the problem. It also ends with the
-// context of r. The caller must call stop.
+// WhileAllowed returns a context for a long request, which ends with the context of r, or when the caller loses
+// access: a check finds that the key was revoked or the token has expired, or no check has succeeded for five
+// seconds. Its cause is then the error of the last check. The caller must call stop.
 func (c *Callers) WhileAllowed(r *http.Request) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if c.auth == nil {

@@ -41,15 +41,15 @@ type Member struct {
 	random    io.Reader
 }
 
-// New returns a member that passes the heartbeats that it receives to fleet, and calls setFormat with the newest format
-// of runs that every process can read. It makes its name from random.
+// New returns a member that passes the heartbeats that it receives to fleet, and calls setFormat with the newest
+// format of runs that every process can read. It generates its name from random.
 func New(b Bus, setFormat func(format int), fleet Fleet, random io.Reader) *Member {
 	return &Member{bus: b, setFormat: setFormat, fleet: fleet, random: random}
 }
 
-// Run sends heartbeats with the newest format that this process can read, and calls setFormat, until ctx ends. Then it
-// sends a last heartbeat, which says that it leaves. Workers treat the gateway as a worker without leases. The error
-// reports that it could not subscribe or read random.
+// Run sends heartbeats with the newest format that this process can read, and calls setFormat, until ctx ends. Then
+// it sends a last heartbeat, which announces that this process leaves. Gateways hold no leases, so workers use these
+// heartbeats only for the format. The error reports that it could not subscribe or read random.
 func (m *Member) Run(ctx context.Context) error {
 	var random [6]byte
 	if _, err := io.ReadFull(m.random, random[:]); err != nil {

@@ -39,9 +39,9 @@ func created(w http.ResponseWriter, st state.State, err error) error {
 	return accepted(w, st, err)
 }
 
-// decodeNamed decodes the body of a PUT into v, which has the type that GET responds with: a client may send back what
-// it has read. name is the field of v with the name, which must be empty or that in the path. The service sets the
-// other fields that are not settings, so their values in the body have no effect.
+// decodeNamed decodes the body of a PUT into v, which has the type that GET responds with: a client may send back the
+// document that it has read. name is the field of v with the name, which must be empty or equal to the name in the
+// path. The service sets the other fields that are not settings, so their values in the body have no effect.
 func decodeNamed(r *http.Request, v any, name *string) error {
 	if _, err := exchange.Decode(r, v); err != nil {
 		return err

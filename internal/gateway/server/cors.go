@@ -26,8 +26,8 @@ func checkOrigin(text string) error {
 	return nil
 }
 
-// newCORS returns the handler that lets pages of other origins make requests: they may read responses, and send a token
-// in a header, but not the cookie of a person who has logged in. It returns nil without origins.
+// newCORS returns the handler that lets pages of other origins make requests: these pages may read responses and send
+// a token in a header, but cannot use the cookie of a person who has logged in. It returns nil if origins is empty.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, o := range origins {
 		if err := checkOrigin(o); err != nil {
@@ -47,8 +47,8 @@ func newCORS(origins []string) (*cors.Cors, error) {
 }
 
 // fromPlainPage reports whether a request that may change something comes from a page that was loaded without TLS,
-// although this person reaches the server with TLS: anyone on the way may have written such a page. A browser sends a
-// session without TLS to this machine only.
+// although this person reaches the server with TLS: anyone on the network path may have written such a page. A
+// browser sends a session without TLS only to this machine.
 func (s *Server) fromPlainPage(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -60,8 +60,8 @@ func (s *Server) fromPlainPage(r *http.Request) bool {
 	return r.TLS != nil || s.cfg.Callers.HasSession(r) && !onThisMachine(hostOf(r))
 }
 
-// fromAllowedOrigin reports whether a request was made by a page of an allowed origin and has no session: a browser
-// adds the cookie of a session without the knowledge of the person who has logged in.
+// fromAllowedOrigin reports whether a request comes from a page of an allowed origin and has no session. It must have
+// none, because a browser adds the cookie of a session to requests that the person who has logged in did not make.
 func (s *Server) fromAllowedOrigin(r *http.Request) bool {
 	return slices.Contains(s.cfg.Origins, r.Header.Get("Origin")) && !s.cfg.Callers.HasSession(r)
 }

@@ -42,9 +42,9 @@ const (
 	listDepth    = 1000
 )
 
-// Feeds has the latest changes of the runs of tenants. Notices of the bus name the runs that have changed, and the
-// store has their values. A change whose notice is lost is found later, but only for the newest 1,000 runs of a
-// tenant (listDepth). Feeds is safe for concurrent use.
+// Feeds has the latest changes of the runs of tenants. Notices from the bus name the runs that have changed, and
+// Feeds reads their values from the store. If a notice is lost, Feeds finds the change later, but only among the
+// newest 1,000 runs of a tenant (listDepth). Feeds is safe for concurrent use.
 type Feeds struct {
 	store Store
 	bus   Bus

@@ -12,8 +12,9 @@ import (
 // before it counts as lost: a store that was just promoted may lag behind.
 const lostLooks = 3
 
-// missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them it records the
-// run as lost and ends the reader with the end of the run. The error is state.ErrDeleted if the run was deleted.
+// missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them in a row it
+// records the run as lost, sends the end of the run, and ends the reader. The error is state.ErrDeleted if the run
+// was deleted.
 func (r *Reader) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err

@@ -51,8 +51,8 @@ type Selection struct {
 }
 
 // Open returns a reader of a run, which the caller must close. known is the run as the caller has read it; the caller
-// must have checked that it may read the run. The error is a *service.BusError if the bus refuses the subscription or
-// ctx ends.
+// must have checked its permission to read the run. The error is a *service.BusError if the bus refuses the
+// subscription or ctx ends.
 func (e *Events) Open(ctx context.Context, known state.State, s Selection) (*Reader, error) {
 	r := &Reader{events: e, id: known.ID, known: known, after: s.After, noDeltas: s.NoDeltas, live: make(chan *Event, readerBuffer), page: 1}
 	// Subscribe before the first read of the store, so that no event is missed in between.
@@ -103,8 +103,8 @@ type Reader struct {
 // Close ends the subscription. The caller must call it once, after Run.
 func (r *Reader) Close() { r.leave() }
 
-// offer adds an event from the bus, without blocking. It must not be called concurrently. It drops the event if the
-// reader is too slow; the reader then reads committed events from the store.
+// offer adds an event from the bus, without blocking. It must not be called concurrently. If the reader is too slow,
+// offer drops the event; the reader then gets committed events from the store.
 func (r *Reader) offer(e *Event) {
 	size := int64(len(e.frame))
 	if buffered := r.buffered.Load(); buffered > 0 && buffered+size > readerBytes {
@@ -121,9 +121,9 @@ func (r *Reader) offer(e *Event) {
 // errEnded ends a reader after the run's last event.
 var errEnded = errors.New("run has ended")
 
-// Run sends events to sink until the run has ended, the gateway stops, ctx ends, sink returns an error, or the store
-// does. It returns nil after the last event of a run; when the gateway stops, nil or service.ErrStopped; and else the
-// error, which wraps state.ErrDeleted if the run was deleted. Call it once.
+// Run sends events to sink until the run has ended, the gateway stops, ctx ends, or sink or the store returns an
+// error. It returns nil after the last event of a run, nil or service.ErrStopped when the gateway stops, and
+// otherwise the error, which wraps state.ErrDeleted if the run was deleted. It must be called once.
 func (r *Reader) Run(ctx context.Context, sink Sink) error {
 	r.sink = sink
 	err := r.run(ctx)

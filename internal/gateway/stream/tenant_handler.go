@@ -143,9 +143,9 @@ func (s *tenantReader) run(ctx context.Context, f *feed) error {
 	}
 }
 
-// begin sends the event stream.open. If the reader's last event is of another feed, because it was connected to another
-// gateway or an earlier process, begin first sends the runs that have changed since that event. These events have no
-// ids: a reader that is disconnected before stream.open starts over.
+// begin sends the event stream.open. If the reader's last event is from another feed, because the client was
+// connected to another gateway or an earlier process, begin first sends the runs that have changed since that event.
+// These events have no ids, so a client that is disconnected before stream.open receives them again.
 func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	now := time.Now()
 	if s.feed != f.name {
@@ -163,8 +163,9 @@ func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	return s.Flush()
 }
 
-// catchUp sends the runs that have changed since the reader's last event, the oldest first. If there are more runs than
-// it reads, or runs were deleted since, it tells the reader to request its lists again.
+// catchUp sends the runs that have changed since the reader's last event, the oldest first. If the tenant has more
+// runs than catchUp reads, or runs were deleted since then, it also sends stream.reset, so that the client requests
+// its lists again.
 func (s *tenantReader) catchUp(ctx context.Context) error {
 	since := s.at.Add(-state.MaxSkew)
 	only := s.only

@@ -16,9 +16,9 @@ const (
 	hurryPause = 2 * time.Millisecond
 )
 
-// waiters are the requests that wait for a run. A notice from the bus makes one of them read the store. In case notices
-// are lost, they also read the store in turn: the number of these reads per second does not grow with the number of
-// waiters.
+// waiters are the requests that wait for a run. A notice from the bus makes one of them read the store. Because
+// notices may be lost, they also read the store one after the other: the number of these reads per second does not
+// grow with the number of waiters.
 type waiters struct {
 	mu    sync.Mutex
 	queue list.List     // *waiter values, the one with the oldest read first
