@@ -135,8 +135,8 @@ type Caller struct {
 	Tenant    string
 	Roles     []Role // in Tenant
 
-	// Requesters names the principals other than Principal who request what the caller does, such as the one who
-	// stored the hook. Where a tenant requires four eyes, they may not approve calls that it leads to.
+	// Requesters names the principals other than Principal at whose request the caller acts, such as the one who
+	// stored the hook. If the tenant requires four eyes, they may not approve calls that result from this request.
 	Requesters []string
 }
 
@@ -162,8 +162,8 @@ func (e *TenantError) Error() string {
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
-// In returns the caller that the principal is in a tenant. An empty name means the principal's only tenant, if
-// it has just one, and otherwise byDefault. The error is a *TenantError, also for an invalid name.
+// In returns the principal as a caller in a tenant. An empty name means the principal's only tenant, if it has just
+// one, and otherwise byDefault. The error is a *TenantError, also for an invalid name.
 func (p Principal) In(tenant, byDefault string) (Caller, error) {
 	if tenant == "" {
 		tenant = byDefault
@@ -237,9 +237,9 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
 }
 
-// RequestAuthenticator is an Authenticator that checks the whole request. A gateway calls
-// AuthenticateRequest instead of Authenticate, also for requests without a token. Such a gateway
-// serves only the hosts in its Config, which pages of other origins cannot have.
+// RequestAuthenticator is an Authenticator that checks the whole request. A gateway calls AuthenticateRequest instead
+// of Authenticate, also for requests without a token. Such a gateway accepts only the host names in its Config,
+// because otherwise a page of another origin could give its own name to the gateway's address.
 type RequestAuthenticator interface {
 	Authenticator
 	AuthenticateRequest(r *http.Request) (Principal, error)

@@ -29,8 +29,8 @@ const (
 	maxKeyName  = 100
 )
 
-// keyFresh is the time that a key read from the store stays valid in the cache. Every process
-// refuses a revoked key within five seconds: this, plus the interval at which open streams check.
+// keyFresh is the time that a key read from the store stays valid in the cache. Together with the interval at which
+// open streams check their caller it is less than five seconds, within which every process refuses a revoked key.
 const keyFresh = 2 * time.Second
 
 // maxFresh bounds the entries of each cache; one more clears it.

@@ -272,9 +272,9 @@ type attempt struct {
 // errNoAttempt reports an unsolicited answer of a provider.
 var errNoAttempt = unauthenticated("this login began in another browser, or a later login replaced it: log in again")
 
-// Begin returns the address at the OpenID provider at which the login continues, and the value that the browser
-// must return together with the provider's answer at redirect. back is the page to show after the login. The
-// error wraps ErrUnauthenticated if there is no provider, or is a *ProviderError.
+// Begin returns the address at the OpenID provider at which the login continues, and the value that the browser must
+// return together with the provider's answer at redirect. back is the page to show after the login. The error wraps
+// ErrUnauthenticated if there is no provider; otherwise it is a *ProviderError, or that of ctx.
 func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begun string, err error) {
 	config, _, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -309,9 +309,9 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 	return &oauth2.Config{ClientID: l.cfg.ClientID, ClientSecret: l.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: l.cfg.Scopes}, p, nil
 }
 
-// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the
-// session, and the page to show, which it also returns with an error if the browser has kept it. The error
-// wraps ErrUnauthenticated if the login is refused; any other error means that it could not be checked.
+// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session and
+// the page to show. After an error it also returns the page if begun belongs to this login. The error wraps
+// ErrUnauthenticated if the login is refused; any other error means that it could not be checked.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {

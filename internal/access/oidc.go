@@ -87,9 +87,9 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	return &OIDC{cfg: cfg, keys: &keys, fetches: fetches, grants: grants}, nil
 }
 
-// Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong
-// signature requests one, and anyone can send such tokens. A rotated key is known after
-// keyFetchInterval at the latest, because each fetch renews the whole set.
+// Limits of fetches of the provider's key set. Each token with an unknown key id or a wrong signature causes a fetch,
+// and anyone can send such tokens. OIDC learns a rotated key within keyFetchInterval of its first token, because each
+// fetch renews the whole set.
 const (
 	keyFetchBurst    = 3
 	keyFetchInterval = 10 * time.Second
@@ -202,8 +202,9 @@ func (o *OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, to
 // noKeys begins the error of a verifier that could not fetch keys; the verifier does not wrap its cause.
 const noKeys = "failed to verify signature: fetching keys "
 
-// withoutKeys returns the error for a token if a verifier could not fetch the keys to check it. If the limit refused
-// the fetch, the last fetch counts: the token's key is unknown if that succeeded.
+// withoutKeys returns the error for a token if the verifier could not fetch the keys to check it. If the limit
+// refused the fetch, the result of the last fetch decides: if it succeeded, the token's key is unknown, and the token
+// invalid.
 func (o *OIDC) withoutKeys(ctx context.Context, err error) error {
 	switch limited := strings.Contains(err.Error(), errKeyFetches.Error()); {
 	case ctx.Err() != nil:

@@ -122,9 +122,9 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 	return storedTenant{}, err
 }
 
-// Delete removes the settings of a tenant, which is suspended until Put stores it again: its keys, and runs
-// that have not ended, keep its restrictions. A tenant that exists without being stored is not suspended: it
-// only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant has no
+// Delete removes the settings of a tenant. The tenant is then suspended until Put stores it again: its keys, and runs
+// that have not ended, keep its restrictions. A default tenant, which exists without being stored, is not suspended:
+// it only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant has no
 // settings.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
 	last, err := t.read(ctx, name)
@@ -158,7 +158,7 @@ func (t *Tenants) forget(name string) {
 }
 
 // List returns all stored tenants with their settings, by name. A tenant that was used but never configured has the
-// zero settings. The default tenant is missing until an admin has put it.
+// zero settings. A default tenant is missing until an admin has put it.
 func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, error) {
 	all, err := t.store.Documents(ctx, state.TenantDocument)
 	if err != nil {
@@ -202,17 +202,17 @@ func (t *Tenants) decode(ctx context.Context, kind state.DocumentKind, name stri
 	return stored, nil
 }
 
-// Settings returns the settings of a tenant, at most two seconds old. It stores a tenant that does not exist,
-// without settings, so that code that visits all tenants finds it. A deleted tenant has its last settings, and
-// is suspended. The error reports an invalid name, or is that of the store.
+// Settings returns the settings of a tenant, at most two seconds old. It stores a tenant that does not exist, without
+// settings, so that code that visits all tenants finds it; it does not store a default tenant. A deleted tenant has
+// its last settings, and is suspended. The error reports an invalid name, or is that of the store.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
 	stored, err := t.known(ctx, name)
 	return stored.TenantSettings, err
 }
 
-// IndexedFrom returns the metadata keys that a tenant indexes, each with the first run that is certain
-// to be in the index, as of at most two seconds ago. It relies on the processes that create runs:
-// they read Settings after they have made the id of a run.
+// IndexedFrom returns the metadata keys that a tenant indexes, each with the id from which on all runs are in the
+// index, as of at most two seconds ago. It relies on the processes that create runs: they read Settings after they
+// have made the id of a run.
 func (t *Tenants) IndexedFrom(ctx context.Context, name string) (map[string]state.RunID, error) {
 	stored, err := t.known(ctx, name)
 	return stored.IndexedFrom, err

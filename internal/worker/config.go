@@ -84,9 +84,9 @@ type Config struct {
 	SecretsDir string
 	Getenv     func(name string) string
 
-	// Policy returns what the agents of a tenant may use. The worker calls it before each call of a model, of a
-	// tool that has hosts or a program, and of a webhook, and before it reads a secret that a definition or a
-	// webhook names. It must be safe for concurrent use. Default: they may use everything.
+	// Policy returns the resources that the agents of a tenant may use. The worker calls it before each call of a
+	// model, of a tool that has hosts or a program, and of a webhook, and before it reads a secret that a
+	// definition or a webhook names. It must be safe for concurrent use. Default: agents may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// WebhookClient sends events to the webhooks of runs. It must refuse addresses that only the worker can reach, and
@@ -96,9 +96,9 @@ type Config struct {
 	// WebhookTimes are the times of the delivery to webhooks. Zero fields have the defaults.
 	WebhookTimes webhook.Times
 
-	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost.
-	// TraceContent adds prompts, answers, arguments and results to them, cut to size, but never the
-	// value of a secret reference.
+	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost. TraceContent adds
+	// prompts, answers, arguments and results to them, shortened, but never the value of a secret that a definition
+	// refers to.
 	Tracer       trace.TracerProvider
 	TraceContent bool
 

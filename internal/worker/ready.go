@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Ready returns nil if the worker can take turns now: the store and the bus answer, the deployment does
-// not wait for a decision about its store, and at most MaxAbandoned calls exceed their time limits.
-// Otherwise the error names each cause.
+// Ready returns nil if the worker can take turns now: the store and the bus answer, the deployment does not wait for
+// a decision about its store, and at most MaxAbandoned calls still run after their time limits. Otherwise the error
+// names each cause.
 func (w *Worker) Ready(ctx context.Context) error {
 	var errs []error
 	if err := w.store.Ready(ctx); err != nil {

@@ -185,9 +185,9 @@ func (w *Worker) keepUp() {
 	w.members = upkeep.NewMembers(self, w.store, w.bus, w.leases, w.sweeper, periods, w.log)
 }
 
-// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish within the shutdown grace,
-// releases the rest without counting an attempt, and returns nil. It returns an error only if it cannot
-// subscribe at the start. It must be called once.
+// Run takes turns until ctx ends, then stops pulling, lets turns in flight finish within the shutdown grace, releases
+// the rest without counting an attempt, and returns nil. It returns an error only if it cannot subscribe or open its
+// queues at the start. It must be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -339,14 +339,14 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 	}
 }
 
-// slotWait bounds how long a puller keeps a slot that other pullers want while it waits for a
-// message: longer than the bus takes to answer, and short compared to a turn. An empty queue costs it
-// once. A message waits for a slot for the same time.
+// slotWait bounds how long a puller that has waited for a slot keeps it while it requests a message: longer than the
+// bus takes to answer, and short compared to a turn. It also bounds how long a message that has arrived waits for a
+// slot.
 const slotWait = 2 * time.Millisecond
 
-// next returns a message of a queue, with a slot for it. It requests no more messages than it has free
-// slots, and from noisy tenants no more than may work, so that an idle worker gets the messages that
-// this one could only hold.
+// next returns a message of a queue, with a slot for it. It requests at most as many messages as there are free
+// slots, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go to idle
+// workers.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {

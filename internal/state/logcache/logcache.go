@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// recent is the time after its last use in which a log is not displaced. A worker takes the runs that queue for
-// its slots in turn: if each displaced the least recently used one, every log would be displaced before its
-// run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
+// recent is the time after its last use in which a log is not displaced. The runs that queue for a worker's slots
+// take their turns one after the other: if each displaced the least recently used log, every log would be displaced
+// before its run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
 const recent = 2 * time.Second
 
 // Cache is a bounded set of logs. A new log displaces the least recently used ones, except those
@@ -119,10 +119,10 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	return c.use(e), true
 }
 
-// Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
-// it. The capacity behind the entries passes to the cache. A late caller may put an older log,
-// which is still a prefix of the run's. If the cache cannot hold the log, it then has no log of
-// the run. Put ignores an empty log.
+// Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote it. The caller
+// must not use the capacity behind the entries afterwards. A late caller may put an older log, which is still a
+// prefix of the run's. If there is no capacity for the log, the cache has no log of the run afterwards. Put ignores
+// an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return

@@ -48,9 +48,8 @@ type Bucket struct {
 	Raise int64 `json:"raise"` // the time, on the store's clock, at which Speed rises next
 	Until int64 `json:"until"` // the end of the pause, on the store's clock
 
-	// The times, on the quota's clock, at which the next call is admitted: according to the calls
-	// made, and to those made or reserved. Requests and tokens are two limits, and the later time
-	// counts.
+	// The times, on the quota's clock, at which the next call is admitted: Used counts the calls that were made,
+	// and Reserved also those with a reservation. Requests and tokens are two limits, and the later time counts.
 	UsedRequests     int64 `json:"used_requests"`
 	UsedTokens       int64 `json:"used_tokens"`
 	ReservedRequests int64 `json:"reserved_requests"`

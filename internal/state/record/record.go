@@ -16,10 +16,10 @@ const seenLimit = 1000
 // maxBackoff is the largest exponent of the sweeper's backoff: 64 times the delay.
 const maxBackoff = 6
 
-// Record is a store's record of a run except for its log: the header and the data that the schedule needs
-// without it. It is a value; methods change the receiver's copy and callers replace the whole. It has many
-// methods because stores share the rules of claims, commits and signals, and these are methods of the
-// record that they change.
+// Record is a store's record of a run except for its log: the header, and the data that the schedule needs without
+// the header. It is a value; methods change the receiver's copy and callers replace the whole. It has many methods
+// because stores share the rules of claims, commits and signals, and these are methods of the record that they
+// change.
 type Record struct {
 	Header state.State `json:"header"`
 
@@ -312,8 +312,9 @@ func (r *Record) wasEvicted(l state.Lease) bool {
 	return (r.Status == state.Running || r.Status == state.Queued) && r.Version == l.Version && l.Token != "" && slices.Contains(r.Evicted, l.Token)
 }
 
-// Late calls apply, which is Record or Release. If apply returns ErrFenced but kept late results or counted a
-// pause, Late returns that error as fenced, and no err: the caller must store the record, and return fenced.
+// Late calls apply, which applies a Record or a Release. If apply returns ErrFenced but has kept late results or
+// counted a pause, Late returns that error as fenced, and err is nil: the caller must then store the record, and
+// return fenced.
 func (r *Record) Late(apply func() ([]state.Entry, error)) (entries []state.Entry, fenced, err error) {
 	results, evicted := len(r.Results), len(r.Evicted)
 	entries, err = apply()
@@ -513,8 +514,8 @@ func (r *Record) NoteFinalized(seq int64) {
 	}
 }
 
-// dependent reports whether the run waits for other runs. Such a run stays due, with growing delays: a
-// failover to an older copy may lose what one run did for another and keep the note that it was done.
+// dependent reports whether the run waits for other runs. Such a run stays due, with growing delays: after a failover
+// to an older copy of the store, the result of another run may be lost while the record that it was sent remains.
 func (r *Record) dependent() bool {
 	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Agree makes the same random calls on a store and on a model of it, a store that is known to be correct, and
-// compares every answer. It covers what has no topic in Exercise: the reimplementation of the rules is compared
-// with the original, call by call.
+// Agree makes the same random calls on a store and on a model, which is a store that is known to be correct, and
+// compares every answer. It covers a reimplementation of the rules of stores as a whole, which the topics of Exercise
+// cannot.
 //
-// Leases and delays end at once or never, so the clocks of the two stores do not matter. Both open functions
-// return empty stores, which are closed after each sequence if they can be.
+// Leases and delays end at once or never, so the clocks of the two stores do not matter. Both open functions return
+// empty stores; Agree closes those that are an io.Closer after each sequence.
 func Agree[S, M state.RunStore](t *testing.T, open func(t *testing.T) S, model func(t *testing.T) M) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {

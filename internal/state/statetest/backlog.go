@@ -7,9 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A queued run whose message is in a backlog is due once, in case the message was never published, and then
-// left to the backlog. A released run may have no message: it is due at the time its worker set, however long
-// the backlog is.
+// A queued run whose message is in a backlog is due once, because the message may never have been published, and is
+// then left to the backlog. A released run may have no message: it is due at the time that its worker set, even if
+// the backlog is long.
 func testSweepBacklog(t *testing.T, s *suite) {
 	backlog := state.Backlog{state.Normal: time.Unix(1, 0), state.High: time.Unix(1, 0)}
 	waits, aborted := newRun(t), newRun(t)

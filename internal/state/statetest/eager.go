@@ -64,8 +64,9 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 	return c
 }
 
-// A worker with the message of an eagerly claimed turn may claim it, as the first attempt, unless the eager
-// worker has written something by then. The second of the two is fenced (I8).
+// Another worker with the message of an eagerly claimed turn may claim the turn, as the first attempt, unless the
+// eager worker has renewed its lease or written something by then. Writes of the eager worker are fenced afterwards
+// (I8).
 func testEagerTaken(t *testing.T, s *suite) {
 	take := func(run state.RunID, version int64) state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))

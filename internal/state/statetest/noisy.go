@@ -21,8 +21,8 @@ func of(t *testing.T, tenant string, shard int) state.State {
 	}
 }
 
-// Lagging is an optional interface of a store under test that consists of several processes, each of which may
-// learn late which tenants are noisy: CatchUpAll brings all of them up to date.
+// Lagging is an optional interface of a store under test that consists of several processes. Each of them may learn
+// late which tenants are noisy: CatchUpAll brings all of them up to date.
 type Lagging interface {
 	CatchUpAll(ctx context.Context)
 }

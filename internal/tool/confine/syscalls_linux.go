@@ -27,9 +27,10 @@ var denied = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 }
 
-// filterSystemCalls restricts the system calls of this thread and of the processes that it starts. If sockets is false,
-// they can create no sockets except pairs. Otherwise they can create sockets of TCP, UDP and Unix, and those of netlink
-// that query addresses and routes, as name resolvers do. The caller must have set no_new_privs.
+// filterSystemCalls restricts the system calls of this thread and of the processes that it starts. They cannot make
+// the calls in denied. If sockets is false, they can create no sockets except pairs. Otherwise they can create
+// sockets of IPv4, IPv6 and Unix, and those of netlink that query addresses and routes, as name resolvers do. The
+// caller must have set no_new_privs.
 func filterSystemCalls(sockets bool) error {
 	code, err := bpf.Assemble(systemCalls(sockets))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const measureInterval = 200 * time.Millisecond
 
 // watch measures the processes below pid until done is closed. It calls kill with the reason once they use more than
-// memory bytes in total, or exceed maxProcesses. It stands in for a cgroup: without one, the kernel limits each process
-// by itself, and a program can start many.
+// memory bytes in total, or are more than maxProcesses. It is used where there is no cgroup: the kernel then limits
+// only each process by itself, and a program can start many.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()

@@ -111,9 +111,10 @@ func (f field) String() string {
 	return text
 }
 
-// answerOf parses a person's answer: accept, decline or cancel; a JSON object with the fields of the form; only the
-// value if the form has one field; or a complete answer of the protocol, {"action": ..., "content": {...}}. The error
-// tells the person what is wrong.
+// answerOf parses a person's answer: decline or cancel; a JSON object with the fields of the form; a complete answer
+// of the protocol, {"action": ..., "content": {...}}; or other text. For a form with one field the text is its value.
+// For a form with several fields it must be accept, which leaves all fields to their defaults. For a question without
+// fields, any text accepts. The error describes what is wrong, for the person.
 func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	list := fields(asked)
 	word := strings.ToLower(strings.TrimSpace(text))

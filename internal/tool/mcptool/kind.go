@@ -91,8 +91,8 @@ func settings(t tool.Bound) (toolspec.Servers, error) {
 
 var unfit = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// givenName returns the name of a server's tool for models, which accept fewer names than servers use. A name that had
-// to change ends with a part of its hash, so that names stay distinct.
+// givenName returns the name of a server's tool for models, which accept fewer names than servers use. A name that
+// must be changed ends with a part of its hash, so that names stay distinct.
 func givenName(prefix, name string) string {
 	whole := name
 	if prefix != "" {

@@ -22,12 +22,13 @@ type Server = toolspec.Server
 
 // Config is the configuration of a Caller. A zero field has the default that its comment names.
 type Config struct {
-	// Commands are the programs that the caller may start, as they are written first in a command; "*" allows all.
-	// Everyone who may define an agent can run them on the worker, so by default it allows none.
+	// Commands are the programs that the caller may start, each written exactly as the first word of the command in
+	// a definition; "*" allows all. Everyone who may define an agent can run them on the worker, so by default it
+	// allows none.
 	Commands []string
 
-	// Processes is the maximum number of processes of one server with the same secrets, and so of its concurrent calls;
-	// others wait. Default: 8. Sessions is the same for servers over HTTP. Default: 64.
+	// Processes is the maximum number of processes of one server with the same secrets, and so of its concurrent
+	// calls; further calls wait. Default: 8. Sessions is that number for servers over HTTP. Default: 64.
 	Processes int
 	Sessions  int
 
@@ -85,9 +86,9 @@ func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, 
 	return l.session.listing, nil
 }
 
-// Tool returns the tool of a server with a name. pinned is the server's listing when the agent's version was saved,
-// restricted to the names in allow, or all if that is empty: once the server lists anything else, calls fail. Failures
-// are results for the model; the error of a call is that of its context.
+// Tool returns the tool of a server with a name. pinned is the listing of the server that the agent's version has
+// pinned, restricted to the names in allow, or all if that is empty. If the server lists something else later, calls
+// fail. A failure is a result for the model; the error of a call is that of its context.
 func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) {
 		p, again := pendingOf(call)

@@ -323,9 +323,9 @@ func (s *session) intercept(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// elicit answers a server of the older protocol, which asks during a call and keeps the call open. A worker does not
-// wait for a person: it cancels the call, and repeats it with the answer, if the tool is declared idempotent (I4, I6).
-// Otherwise the answer is cancel, and the model reads why.
+// elicit answers a question of a server of the older protocol, which asks during a call and keeps the call open. A
+// worker does not wait for a person: if the tool is declared idempotent, it cancels the call, and repeats it with the
+// answer (I4, I6). Otherwise it answers cancel, and the result explains this to the model.
 func (s *session) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asked, err := withoutSecrets(r.Params, s.secrets)
 	if err != nil {
