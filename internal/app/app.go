@@ -41,11 +41,10 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 	}
 }
 
-// Open opens the deployment for a process that ends with it: with the GC headroom, and
-// with the telemetry that the OTEL_* variables ask for, under the name of the service.
-// The registry, if there is one, gets the metrics of the process, among them those of
-// calls to models; Close sends the last spans and figures. nc, if it is not nil, is a
-// connection to use, which the caller closes.
+// Open opens the deployment for a process that uses it until it ends, with the GC headroom and with the telemetry
+// that the OTEL_* variables enable, under the name of the service. If registry is not nil, it gets the metrics of the
+// process and of model calls. Close sends the last spans and figures. If nc is not nil, Open uses that connection,
+// and the caller closes it.
 func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, registry *prometheus.Registry) (_ *deploy.Deployment, err error) {
 	undo := []func(){GCHeadroom()}
 	closer := func() {

@@ -14,8 +14,8 @@ const (
 	repeatsInterval = 10 * time.Second
 )
 
-// limited is a handler that limits warnings with the same message: while a dependency is away,
-// each turn and each request reports the same. All errors stay, because some replace a record.
+// limited is a handler that limits warnings with the same message: while a dependency is unavailable, each turn and
+// each request logs the same warning. It does not limit errors, because some of them replace an audit entry.
 type limited struct {
 	slog.Handler
 	repeats *repeats

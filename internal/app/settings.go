@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Parse reads a process's settings from the command line, the environment and the
-// file that TURNPIKE_CONFIG names, in this order of precedence, and ends the
-// process on a mistake, with code 80 and one line that says where to read on.
+// Parse reads a process's settings from the command line, the environment and the file that TURNPIKE_CONFIG names, in
+// this order of precedence. On a mistake it prints the mistake and how to get the usage, and ends the process with
+// code 80.
 func Parse(into any, name, description string, options ...kong.Option) *kong.Context {
 	options = append([]kong.Option{kong.Name(name), kong.Description(description)}, options...)
 	if path := os.Getenv("TURNPIKE_CONFIG"); path != "" {

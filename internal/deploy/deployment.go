@@ -196,9 +196,9 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 // decision of an operator about an older copy of its store.
 func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
 
-// warnOfTwoStores warns if JetStream also has checkpoints under this prefix: then another process,
-// such as a `turnpike dev`, works without Redis, and the two take each other's turns off the queue.
-// It ignores failures of the check.
+// warnOfTwoStores warns if JetStream also has checkpoints under this prefix. Then another process, such as a
+// `turnpike dev`, works without Redis, and each of the two takes turns from the queue whose runs only the other's
+// store has. It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

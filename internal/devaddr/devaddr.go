@@ -16,9 +16,9 @@ import (
 // dialTimeout bounds the look whether a `turnpike dev` still runs, on this machine.
 const dialTimeout = time.Second
 
-// Server returns the URL of the NATS server that is named. If none is, it returns that of the `turnpike
-// dev` that runs in the working directory, or nats://127.0.0.1:4222. The address of a `turnpike dev`
-// in the working directory gets its password, if it has none.
+// Server returns the URL of the NATS server that named gives. If named is empty, that is the server of the `turnpike
+// dev` that runs in the working directory or, if there is none, nats://127.0.0.1:4222. If named is the address of
+// that `turnpike dev` without credentials, Server adds them.
 func Server(named string) string {
 	if named == "" {
 		return cmp.Or(Dev(), nats.DefaultURL)
@@ -33,9 +33,9 @@ func Server(named string) string {
 	return named
 }
 
-// Dev returns the NATS server of a `turnpike dev` that runs in the working directory,
-// which writes it to .turnpike/nats.url, or to nats.url in the directory that
-// TURNPIKE_DATA_DIR names. It is empty if none is there, or none listens any more.
+// Dev returns the URL of the NATS server of a `turnpike dev` that runs in the working directory. The `turnpike dev`
+// writes it to .turnpike/nats.url, or to nats.url in the directory that TURNPIKE_DATA_DIR names. Dev returns "" if
+// there is no such file, or if no server listens at the URL any more.
 func Dev() string {
 	u := writtenURL()
 	if u == nil {

@@ -23,9 +23,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Findings checks everything that a deployment depends on, without its gateways. It creates nothing
-// permanent: it reports streams that gateways and workers create at their start as missing, and its
-// test writes to Redis and NATS expire. It looks for secrets as a worker with secretsDir would.
+// Findings checks everything that a deployment depends on, without its gateways. It creates nothing permanent: it
+// does not create missing streams, as gateways and workers do at their start, but reports them, and its test writes
+// to Redis and NATS expire. It looks for secrets as a worker with secretsDir would.
 func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {

@@ -57,9 +57,9 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 	}
 }
 
-// agentFindings checks the latest versions of the agents of the default tenant and of all tenants
-// with settings, for the services of tools and hooks, agents and secrets that they refer to. None
-// is fatal: a service may start in a moment.
+// agentFindings checks the latest versions of the agents of the default tenant and of all stored tenants, for the
+// services of tools and hooks, agents and secrets that they refer to; beyond maxAgents agents it checks only the
+// services of tools. No finding is fatal: a service may start in a moment.
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {

@@ -42,8 +42,8 @@ type Options struct {
 	Repeat      int // runs of each case and version, at most 1,000; default 1
 	MaxParallel int // maximum number of runs in flight; default 10
 
-	// Progress, if not nil, is called after each run, with the number of runs that have ended and of all: first for the
-	// runs of cases, then for those of judges. It is not called concurrently.
+	// Progress, if not nil, is called after each run, with the number of runs that have ended and the number of all
+	// runs: first for the runs of cases, then for those of judges. It is not called concurrently.
 	Progress func(ended, all int)
 }
 
@@ -228,8 +228,9 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 // chunk is the maximum number of runs in a batch: their submissions fit into one request.
 const chunk = 200
 
-// wait waits for the runs of a batch, and calls done with the index of each. It cancels a run that waits for a person,
-// because the runs of an evaluation get no answers. A run that was deleted has the status EvaluationRunDeleted.
+// wait waits for the runs of a batch, and calls done with the index of each. It cancels a run that waits for a person
+// or a client tool, because the runs of an evaluation get no answers. A run that was deleted has the status
+// EvaluationRunDeleted.
 func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all int, done func(int, api.Run)) error {
 	places := map[string]int{}
 	for i, id := range accepted.RunIDs {

@@ -58,8 +58,9 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 	return fmt.Errorf("file %s: %w", id, state.ErrChanged)
 }
 
-// settle returns nil once no deletion of a file is in progress, or a *MissingError. It decides a deletion whose process
-// has ended. The error wraps state.ErrChanged if a deletion stays undecided.
+// settle waits until no deletion of a file is in progress, and returns nil if the file still exists, or a
+// *MissingError. If the process of the deletion has ended, settle decides the deletion itself. The error wraps
+// state.ErrChanged if a deletion stays undecided.
 func (s *Files) settle(ctx context.Context, tenant, id string) error {
 	for range maxTries {
 		r, _, err := s.read(ctx, tenant, id)
@@ -103,7 +104,8 @@ func pause(ctx context.Context) error {
 }
 
 // decide marks a file, and then marks its deletion as decided if nothing refers to the file; else it removes the mark
-// and returns an *InUseError. The error is state.ErrChanged if another process has decided in between.
+// and returns an *InUseError. It reports whether it has decided to delete the file. The error is state.ErrChanged if
+// another process has changed the file in between.
 func (s *Files) decide(ctx context.Context, tenant string, r *record, raw json.RawMessage, now time.Time) (bool, error) {
 	marked := *r
 	marked.Removal = &removal{Token: rand.Text(), At: state.At(now)}
@@ -231,8 +233,8 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 }
 
 // Sweep deletes the files of a tenant that have been without references for Keep, completes deletions whose processes
-// have ended, and deletes what unfinished uploads have left. It returns the number of files that it has deleted for the
-// first of these reasons. It continues after an error about one file, and returns all such errors joined.
+// have ended, and deletes the objects that unfinished uploads have left. It returns the number of files deleted
+// because they had no references. It continues after an error about one file, and returns all such errors joined.
 func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
 	// In this order: an upload that completes in between then has its document.
 	objects, err := s.objects.ObjectNames(ctx, tenant)

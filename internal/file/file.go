@@ -316,10 +316,10 @@ func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, err
 	return r, nil
 }
 
-// Bind records that u refers to files, so that they are kept while u exists. The caller must create u, or make it name
-// the files, only after Bind has returned nil, and within BindDelay. If a file is being deleted, Bind waits for the
-// decision. The error is a *MissingError if one of the files does not exist, or wraps [state.ErrChanged] if a deletion
-// stays undecided; the caller must then not make u name the files.
+// Bind records that u refers to files, so that they are kept while u exists. The caller must create u, or make it
+// name the files, only after Bind has returned nil, and within BindDelay. If a file is being deleted, Bind waits
+// until that deletion is decided. The error is a *MissingError if one of the files does not exist, or wraps
+// [state.ErrChanged] if a deletion stays undecided; the caller must then not make u name the files.
 func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) error {
 	if len(ids) == 0 {
 		return nil

@@ -101,8 +101,8 @@ func (d *Directory) place(path string) error {
 	return nil
 }
 
-// Put writes a file at a path that CheckPath accepts, in a new version. The files may have up to limit
-// bytes afterwards; above it a change may still make them smaller. An error is for the model.
+// Put writes a file at a path that CheckPath accepts, in a new version. It refuses a change after which the files
+// would have more than limit bytes, unless it makes them smaller. An error is a text for the model.
 func (d *Directory) Put(path string, f File, limit int) error {
 	if err := d.place(path); err != nil {
 		return err

@@ -174,9 +174,9 @@ func (m *Memories) read(ctx context.Context, s Scope) (*Directory, json.RawMessa
 	return d, raw, nil
 }
 
-// Change stores what fn makes of a memory. If others change the memory in between, fn is called again
-// with what they have left, so it must change nothing else. If it returns an error, or does not raise the
-// version, nothing changes. After an error of the store the change may have taken place.
+// Change applies fn to a memory and stores the result. If another request changes the memory in between, Change calls
+// fn again with the new contents, so fn must change nothing else. If fn returns an error, or does not raise the
+// version, Change stores nothing. After an error of the store the change may have taken place.
 func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) error) error {
 	for try := range maxTries {
 		d, raw, err := m.read(ctx, s)

@@ -43,8 +43,8 @@ type block struct {
 // latter those with a lifetime of an hour.
 type cacheUse struct{ read, write, hour int64 }
 
-// promptCache imitates the prompt caches of the providers: a later request finds a prefix that a request has sent until
-// the prefix has not been used for its lifetime. It is safe for concurrent use.
+// promptCache imitates the prompt caches of the providers: a request finds each prefix that an earlier request has
+// sent, unless the prefix was not used for its lifetime. It is safe for concurrent use.
 type promptCache struct {
 	minute time.Duration
 	seed   maphash.Seed

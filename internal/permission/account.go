@@ -8,9 +8,9 @@ import (
 
 var accountPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Account is the half of a NATS configuration that gives the clients of a tenant an account of
-// their own. JetStream answers a submission on any reply subject that the client names, whatever
-// its permissions; across accounts the server substitutes a reply subject of its own.
+// Account is the part of a NATS configuration that puts the clients of a tenant into an account of their own. Within
+// one account, JetStream answers a submission on any reply subject that the client names, even one on which the
+// client may not publish; between accounts the server replaces it with a reply subject of its own.
 type Account struct {
 	Name       string `json:"name"`       // of the clients' account
 	Deployment string `json:"deployment"` // the account that gateways and workers are in

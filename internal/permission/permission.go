@@ -149,9 +149,9 @@ func (s Scope) process(r Role) NATS {
 	return n
 }
 
-// tool returns the permissions of a service. It may answer to all inboxes of its tenant, since NATS
-// would track permitted replies at a cost that grows with the calls; but it learns only the inboxes
-// of its own calls, whose names do not let it guess others.
+// tool returns the permissions of a service. It may publish replies to all inboxes of its tenant, because NATS would
+// otherwise have to track permitted replies, at a cost that grows with the calls. But it gets only the inboxes of its
+// own calls, and cannot guess others from their names.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {
@@ -279,9 +279,9 @@ func (n NATS) String() string {
 // the user may not make.
 const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 
-// ForRedis returns the rules of the user of a gateway, a worker, or an observer, who may run
-// `turnpike doctor`: a line of an ACL file, or of redis.conf. It contains only the hash of the
-// password; without a password the user cannot log in.
+// ForRedis returns the rules of the Redis user of a gateway, a worker, or an observer, who may run `turnpike doctor`,
+// as a line of an ACL file or of redis.conf. The line contains only the hash of the password; without a password the
+// user cannot log in.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
 		return "", fmt.Errorf("prefix (--prefix, TURNPIKE_PREFIX) is %q: use letters, digits, _ and -, in parts joined by dots", prefix)

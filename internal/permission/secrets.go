@@ -61,9 +61,9 @@ type entry struct {
 	Redis string `json:"redis,omitempty"`
 }
 
-// Make writes the secrets that do not exist yet, readable by their owner only, and the files of
-// NATS and Redis with all users. The servers' files have no secret: public keys for NATS, hashes
-// for Redis. Existing seeds, passwords and keys stay unchanged.
+// Make writes the secrets that do not exist yet, readable by their owner only, and the files of NATS and Redis with
+// all users except those in s.Remove. The servers' files contain no secret: public keys for NATS, hashes for Redis.
+// Existing seeds, passwords and keys stay unchanged.
 func (s Secrets) Make() error {
 	known, err := s.known()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // maxSources is the maximum number of arguments that Sources names.
 const maxSources = 8
 
-// Sources returns, for the arguments of a call, a JSON object, the untrusted texts of the history that contain
-// their values: the first text for each argument, for at most 8 arguments. In the cases of doubt in which
+// Sources finds the untrusted texts of the history that contain values of the arguments of a call, a JSON object. It
+// returns the first such text for each argument, for at most 8 arguments. In the cases of doubt in which
 // [FromUntrusted] returns true, it may return none or too few.
 func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 	if len(arguments) > maxArgs || !Seen(log) {

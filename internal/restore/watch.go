@@ -312,9 +312,9 @@ func (w *Watch) await(ctx context.Context) error {
 	}
 }
 
-// Accept makes the store's older state the current one: it begins an epoch and ends the wait of all processes,
-// within an Interval. The error is ErrNotWaiting if the store is not behind. After another error the deployment
-// may still wait, and the caller may repeat the call.
+// Accept makes the store's older state the current one: it begins a new epoch, and all processes end their wait
+// within an Interval. The error is ErrNotWaiting if the store is not behind. After another error the deployment may
+// still wait, and the caller may repeat the call.
 func (w *Watch) Accept(ctx context.Context) error {
 	w.looking.Lock()
 	err := w.accept(ctx)

@@ -50,12 +50,11 @@ func refused(err error) bool {
 	return live || early || errors.Is(err, ErrChild)
 }
 
-// Delete deletes a run with all runs below it, and returns their number. The error is a *state.NotEndedError if
-// one of them has not ended, a *NotCreatedError if one is about to be created, ErrChild for a run whose parent
-// still exists, or state.ErrNotFound. With these errors nothing is changed, but for a run that is already
-// deleted: Delete first removes what a failure of that deletion may have left, and then returns
-// state.ErrDeleted. After any other error a part may be deleted: a Cleaner.Run of the deployment completes or
-// cancels the deletion after a minute.
+// Delete deletes a run with all runs below it, and returns their number. The error is a *state.NotEndedError if one
+// of them has not ended, a *NotCreatedError if one is about to be created, ErrChild for a run whose parent still
+// exists, or state.ErrNotFound. With these errors nothing is changed. For a run that is already deleted, Delete first
+// removes what a failed deletion may have left, and then returns state.ErrDeleted. After any other error some of the
+// runs may be deleted: a Cleaner.Run of the deployment completes or cancels the deletion after a minute.
 func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
 	n, err = c.deleteRoot(ctx, id, false)
 	if errors.Is(err, state.ErrDeleted) {
@@ -379,8 +378,8 @@ func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	return nil
 }
 
-// purgeDeleted completes the deletion of a run that an earlier one has deleted, which may have failed
-// before it had removed everything from the store, or before its last purge of the bus.
+// purgeDeleted completes an earlier deletion of a run. That deletion may have failed before it had removed everything
+// from the store, or before its last purge of the bus.
 func (c *Cleaner) purgeDeleted(ctx context.Context, tenant string, id state.RunID) error {
 	if err := c.store.Delete(ctx, id); err != nil && !errors.Is(err, state.ErrNotFound) {
 		return err

@@ -26,8 +26,8 @@ const (
 	maxRate = 1000
 )
 
-// pace limits the rate of deletions: it waits until the next page may be deleted, after a page of runs whose
-// deletion began at began, or until ctx ends. It does not wait after a page that was not full.
+// pace limits the rate of deletions: after a page of runs, whose deletion began at began, it waits until the next
+// page may be deleted, or until ctx ends. It does not wait after a page that was not full.
 func pace(ctx context.Context, runs int, began time.Time) {
 	if runs < page {
 		return

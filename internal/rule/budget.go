@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Budget is the cost that several expressions may have together, such as those of one delivery or one turn. It may be
-// used from several goroutines; its expressions then run one after another.
+// Budget is a limit on the total cost of several expressions, such as those of one delivery or one turn. Several
+// goroutines may use it at the same time; their expressions then run one after another.
 type Budget struct {
 	mu   sync.Mutex
 	left int

@@ -22,10 +22,9 @@ type Meters struct {
 	log      *slog.Logger
 }
 
-// StartMeters begins to make metrics of a service, whose name OTEL_SERVICE_NAME overrides. It does not wait for
-// the collector; figures that the collector rejects are sent again with the next ones. The error reports
-// invalid OTEL_* variables. With a collector it sets the error handler of OpenTelemetry in this process. The
-// caller must call Close.
+// StartMeters starts the metrics of a service, whose name OTEL_SERVICE_NAME overrides. It does not wait for the
+// collector; the next export includes figures that the collector has rejected. The error reports invalid OTEL_*
+// variables. With a collector it sets the error handler of OpenTelemetry in this process. The caller must call Close.
 func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log *slog.Logger) (*Meters, error) {
 	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
 	if err != nil {

@@ -57,9 +57,8 @@ type result[T any] struct {
 // notices the limit late.
 const Straggle = time.Second
 
-// Call calls f on a goroutine of its own and returns its value. When ctx has ended, f has
-// patience to return; after that it is abandoned, and ok is false. A panic of f becomes
-// one of the caller, with a *Panic.
+// Call calls f on a separate goroutine and returns its value. If f has not returned by the end of ctx, Call waits for
+// patience more, and then returns without f: ok is false. If f panics before that, Call panics with a *Panic.
 func Call[T any](ctx context.Context, c *Calls, patience time.Duration, f func() T) (value T, ok bool) {
 	const inFlight, returned, abandoned = 0, 1, 2
 	var state atomic.Int32

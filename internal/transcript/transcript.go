@@ -30,10 +30,9 @@ type Document struct {
 	Messages json.RawMessage `json:"messages"`
 }
 
-// Export writes messages in a format. It omits tombstoned and compacted messages (A12), and
-// content that the format cannot express: OpenAI has no thinking and no mark for an error
-// result (its content stays), Anthropic has system messages only at the beginning, where all
-// of them go. Thinking goes to Anthropic only with its signature.
+// Export writes messages in a format. It omits tombstoned and compacted messages (A12), and content that the format
+// cannot express. OpenAI's has no thinking, and does not mark error results, whose content stays. Anthropic's has
+// system messages only at the beginning, so Export moves all of them there, and has thinking only with its signature.
 func Export(f Format, messages []state.Message) (Document, error) {
 	d := Document{Format: f}
 	var b bytes.Buffer

@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Plain returns a writer that passes text on without what could make a terminal do something else than show
-// it: control characters other than line feed and tab, characters that change the direction of text or are
-// invisible, and invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line
-// feed in the same Write. An incomplete character at the end of a Write waits for the next one.
+// Plain returns a writer that passes on text, except for parts that could make a terminal do more than show text:
+// control characters other than line feed and tab, characters that change the direction of text or are invisible, and
+// invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line feed in the same Write.
+// An incomplete character at the end of a Write waits for the next one.
 //
-// The text comes from models, tools and callers: an escape sequence could move the cursor
-// over the line that shows a call, or write to the clipboard.
+// The text comes from models, tools and callers: an escape sequence could move the cursor over the line that shows a
+// call, or write to the clipboard.
 func Plain(out io.Writer) io.Writer {
 	return &plain{out: out, instead: func(text []byte, _ rune) []byte { return utf8.AppendRune(text, utf8.RuneError) }}
 }

@@ -178,9 +178,9 @@ func testTurnNakDelay(t *testing.T, b bus.Bus) {
 	nothing(t, q)
 }
 
-// Pullers share the turns: each turn is received once. A puller takes no more than it requested. If it polls
-// several streams for a turn, it may get one of each and returns the others at once; another puller then
-// receives those as a second delivery.
+// Pullers share the turns: each turn is received once. A puller takes no more turns than it requested. A puller that
+// polls several streams for one turn may get one from each; it returns the others at once, and another puller then
+// receives them as a second delivery.
 func testTurnsAreShared(t *testing.T, b bus.Bus) {
 	const pullers, each = 4, 10
 	_, returns := b.(Spread)

@@ -8,8 +8,8 @@ import (
 	"github.com/aws/smithy-go/auth/bearer"
 )
 
-// AWS returns the configuration for calls of Amazon Bedrock in a region. The value of the secret is a key of
-// Bedrock's API, what "aws configure export-credentials" prints, or WorkerIdentity. The error is a *Error.
+// AWS returns the configuration for calls of Amazon Bedrock in a region. The value of the secret is an API key of
+// Bedrock, the output of "aws configure export-credentials", or WorkerIdentity. The error is a *Error.
 func (l *Logins) AWS(ctx context.Context, region, value string) (aws.Config, error) {
 	if value == WorkerIdentity {
 		cfg, err := identity(l, "aws", value, func() (aws.Config, error) {

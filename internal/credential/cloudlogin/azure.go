@@ -20,9 +20,9 @@ func (t *AzureToken) GetToken(context.Context, policy.TokenRequestOptions) (azco
 	return azcore.AccessToken(*t), nil
 }
 
-// Azure returns an access token for calls of Azure OpenAI, or nil if the value of the secret is a key of the
-// API. Otherwise the value is what "az ad sp create-for-rbac" prints, or WorkerIdentity. The error is a *Error,
-// or that of ctx.
+// Azure returns an access token for calls of Azure OpenAI, or nil if the value of the secret is an API key, which
+// needs no token. Otherwise the value is the output of "az ad sp create-for-rbac", or WorkerIdentity. The error is a
+// *Error, or that of ctx.
 func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 	var principal struct{ AppID, Password, Tenant string } // names match without regard to case
 	is, err := object(value, &principal)

@@ -21,8 +21,8 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// Connection reports in metrics and log whether one dependency can be reached: one warning when it is lost, one
-// error if it stays lost for five seconds, one line when it is back. It is safe for concurrent use.
+// Connection reports in metrics and in the log whether one dependency can be reached: a warning when the connection
+// is lost, an error if it stays lost for five seconds, and a message when it is back. It is safe for concurrent use.
 type Connection struct {
 	dependency, hint string
 

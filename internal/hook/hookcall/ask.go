@@ -24,20 +24,20 @@ type Bound struct {
 	Hook    hook.Hook
 	Timeout time.Duration // 0 means the default of the point
 
-	// Objects makes a failure of the hook an objection: before a tool the call is denied, at the
-	// input and at a stop the run fails (Answer.Failed). Without it Ask ignores the failure. Hooks of
-	// the other points have nothing to object to.
+	// Objects makes a failure of the hook count as an objection: before a tool it denies the call, and at the input
+	// and at a stop it makes the run fail (Answer.Failed). Without it Ask ignores the failure. It has no effect for
+	// hooks at the other points, which cannot object.
 	Objects bool
 }
 
-// Ask calls hooks and returns their combined answer, with the number of failures, and their errors joined. It
-// abandons a hook that hangs when its time is over or ctx ends, and calls counts that hook until it returns. A
-// hook that panics has failed. If ctx ends, the answer is incomplete and must not be used.
+// Ask calls hooks and returns their combined answer, with the number of failures, and their errors joined. It stops
+// waiting for a hook that does not return at its time limit or at the end of ctx; calls then counts that hook until
+// it returns. A hook that panics has failed. If ctx ends, the answer is incomplete and must not be used.
 //
-// Ask calls input hooks in order: the first refusal decides, and each hook gets the text that the previous ones
-// left. It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook gets the
-// arguments as edited by the previous ones. At a stop it calls them in order until one blocks or prevents. At
-// the other points it calls all hooks concurrently, and keeps their notes in the order of the hooks.
+// Ask calls input hooks in order: the first refusal decides, and each hook gets the text that the previous ones left.
+// It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook gets the arguments as
+// edited by the previous ones. At a stop it calls them in order until one blocks or prevents. At the other points it
+// calls all hooks concurrently, and keeps their notes in the order of the hooks.
 func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
 	if r.Point == hook.Input || r.Point == hook.PreTool || r.Point == hook.Stop {
 		return inOrder(ctx, calls, hooks, r)

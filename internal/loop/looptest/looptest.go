@@ -81,9 +81,9 @@ func (r *run) at() state.Time {
 	return r.now
 }
 
-// step feeds one event and checks what must hold for every step: the arguments stay unchanged, equal arguments
-// give equal results on any worker (A2), a decision stays as it is whatever else follows from the same state,
-// and a turn that ends has made exactly one transition.
+// step feeds one event and checks the rules of every step: the arguments stay unchanged, equal arguments give equal
+// results on any worker (A2), another event after the same state does not change an earlier decision, and a turn that
+// ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
 	from := len(r.committed.Log) // the commit checks the earlier entries

@@ -26,14 +26,13 @@ const patience = 60
 // longest is the maximum number of events in a walk; a longer run counts as endless.
 const longest = 600
 
-// Exercise walks the loop of each agent through random histories, with models, tools, hooks, people, aborts and
-// crashes that fail in every way, and checks after each step what must be true of every loop: arguments are
-// never changed, equal arguments give equal results, each turn makes one transition that the table has, the
-// history is well-formed wherever a model or the end of a run sees it (I5), max_turns holds (D3), and every run
-// ends (I2).
+// Exercise walks the loop of each agent through random histories, with random failures of models, tools and hooks,
+// random answers of people, aborts and crashes. After each step it checks the rules of every loop: arguments are
+// never changed, equal arguments give equal results, each turn makes one transition that the table has, the history
+// is well-formed at each model call and at the end of a run (I5), max_turns holds (D3), and every run ends (I2).
 //
-// It makes as many walks for each agent as -rapid.checks says, logs the transitions that the loops made, and
-// returns the number of each, by loop.
+// It makes as many walks for each agent as -rapid.checks says, logs the transitions that the loops made, and returns
+// the number of each transition, by loop.
 func Exercise(t *testing.T, registry loop.Registry, definitions ...agent.Definition) map[string]map[state.Reason]int {
 	t.Helper()
 	met := map[string]map[state.Reason]int{}

@@ -44,9 +44,9 @@ type Call struct{ ID, Name, Arguments string }
 // answers at any path.
 type At func(t *testing.T, url string) (model.Provider, model.Request)
 
-// Replay serves a recording over HTTP and compares the adapter's result with that of w.Read. Then it corrupts
-// the stream in every way in which networks and proxies do: whatever is lost, duplicated or new, the result is
-// the answer or a classified error, and no tool call is incomplete.
+// Replay serves a recording over HTTP and compares the adapter's result with that of w.Read. Then it damages the
+// stream as networks and proxies do, with lost, duplicated and unknown parts. The result must then be the answer or a
+// classified error, and no tool call may be incomplete.
 func Replay(t *testing.T, w Wire, at At, rec Recording) {
 	s := &replayServer{}
 	h := httptest.NewServer(s)

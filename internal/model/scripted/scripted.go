@@ -25,10 +25,9 @@ var _ model.Cancelable = (*Provider)(nil)
 // Self implements model.Cancelable.
 func (p *Provider) Self() model.Provider { return p }
 
-// Generate returns the response whose place is Request.Call. Past the last one it
-// fails with class Exhausted: nothing is repeated. An entry with a text and an
-// error breaks off after the text. The pieces of a response are spread over its
-// delay, so that the last one ends it.
+// Generate returns the entry of Request.Responses with the index Request.Call. After the last entry it fails with
+// class Exhausted; it repeats none. An entry with a text and an error fails after the text was sent. The pieces of a
+// response are spread over its delay, so that the last piece arrives when the delay ends.
 func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return model.Response{}, model.Interrupted(provider, err)
@@ -225,9 +224,9 @@ func response(s model.Scripted, r *model.Request) model.Response {
 	return resp
 }
 
-// stream passes a response on in the pieces in which a model would send it: words,
-// and calls in two. They are spread evenly over delay. If ctx ends on the way it
-// returns the calls that were through by then, and the error of ctx.
+// stream sends a response in the pieces in which a model would send it: texts word by word, and each call in two
+// pieces. It spreads them evenly over delay. If ctx ends first, it returns the calls that were sent completely by
+// then, and the error of ctx.
 func stream(ctx context.Context, parts []state.Part, delay time.Duration, onDelta func(model.Delta)) (known []state.Part, err error) {
 	all, count, calls := make([][]model.Delta, len(parts)), 0, 0
 	for i, p := range parts {
