@@ -30,8 +30,8 @@ type Limits = limit.Limits
 // Config is the configuration of a Gateway. A zero field has the default that its comment names; fields without one are
 // optional. Config has many fields because it has every setting of a gateway process.
 type Config struct {
-	// Kinds of tool, Hooks, Providers and Loops have the names that definitions may use, and what definitions are
-	// checked against. They must be those of the workers. The gateway refuses a definition that uses another name.
+	// Kinds of tool, Hooks, Providers and Loops are those that definitions may use. They must be those of the
+	// workers: the gateway checks definitions against them, and refuses a definition that uses another name.
 	// Default: those that ship with Turnpike.
 	Kinds     tool.Specs
 	Hooks     hook.Specs

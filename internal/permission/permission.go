@@ -274,9 +274,9 @@ func (n NATS) String() string {
 	return b.String()
 }
 
-// RedisDefaultUser is the line of the default user, whose login is refused. It still has all
-// rights: at its start Redis reads its append-only log as this user, and skips transactions that
-// the user may not make.
+// RedisDefaultUser is the line of an ACL file for Redis's default user. No one can log in as this user, but it still
+// has all rights: at its start Redis reads its append-only log as this user, and skips transactions that the user may
+// not make.
 const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 
 // ForRedis returns the rules of the Redis user of a gateway, a worker, or an observer, who may run `turnpike doctor`,

@@ -117,9 +117,9 @@ func (c *Cleaner) old(ctx context.Context, f state.Filter, until time.Time, fail
 	return old, found.Next, nil
 }
 
-// deleteAll deletes some runs of one tenant with all runs below them, except trees that have not
-// ended and those that fail. It returns the number of runs it deleted. The error concerns all of
-// the trees.
+// deleteAll deletes some runs of one tenant with all runs below them. It leaves out trees that have not ended, and
+// adds failed ones to failed. It returns the number of runs that it has deleted. An error concerns all of the trees;
+// some of them may be deleted nevertheless.
 func (c *Cleaner) deleteAll(ctx context.Context, roots []member, found *finding, failed *failures) (deleted int, err error) {
 	if len(roots) == 0 {
 		return 0, nil

@@ -65,8 +65,8 @@ func (d *definitions) definition(ctx context.Context, tenant, name string, versi
 	return d.store.Agent(ctx, tenant, name, version)
 }
 
-// compiled returns a version of an agent, compiled; version 0 is the latest. Callers must not change the agent, which
-// they share. Everything that starts a run calls it, so it refuses a draft if the tenant requires review.
+// compiled returns a version of an agent, compiled; version 0 is the latest. All callers share the agent, so they
+// must not change it. All code that starts a run calls compiled, so it refuses a draft if the tenant requires review.
 func (d *definitions) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	a, err := d.compiledDefinition(ctx, tenant, name, version)
 	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {

@@ -66,8 +66,8 @@ type Submission struct {
 	Body    []byte // the request as it was received; a repetition under a key must be the same
 	Key     string // chosen by the caller, at most 255 bytes of any text; may be empty
 
-	// Message is the id of the bus message with the request. It is empty for requests that are not messages. The bus
-	// repeats a message until it is acknowledged, so the audit does not record failures.
+	// Message is the id of the bus message with the request, or empty if the request was not a message. The bus
+	// repeats a message until it is acknowledged, so the audit does not record failures of these requests.
 	Message string
 
 	ReplyTo string // the subject to which the result is published; may be empty

@@ -67,9 +67,9 @@ type Config struct {
 	// Breakers configures the pauses of models that do not answer. Default: 15 s after five failures.
 	Breakers model.BreakerPolicy
 
-	// Kinds of tool by name, the tools in Go among them. Default toolspec.Kinds(nil). New adds the kind memory,
-	// which needs the store, if it is missing. Runs of an agent with a tool of any other kind end
-	// invalid_agent.
+	// Kinds are the kinds of tool by name, including the one for tools in Go. Default toolspec.Kinds(nil). New adds
+	// the kind memory, which needs the store, if it is missing. A run of an agent with a tool of any other kind
+	// ends with invalid_agent.
 	Kinds tool.Kinds
 
 	// Hooks are the kinds of hook by name, the hooks in Go among them. Default

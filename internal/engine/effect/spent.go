@@ -9,8 +9,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wasted returns the cost of a failed call: the cost that the provider has reported, and an estimate of the rest. A
-// call that the provider refused has no cost. It also counts the tokens in the metrics.
+// wasted returns the cost of a failed call: the part that the provider has reported, plus an estimate of the rest if
+// that report is missing or incomplete. A call that the provider refused has no cost. wasted also counts the tokens
+// in the metrics.
 func (c *modelCall) wasted(e *model.Error) state.Usage {
 	u := c.resp.Usage
 	reported := u != (state.Usage{})

@@ -143,9 +143,9 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 	return loop.ToolsFinished{At: ts.clock.Now(), Results: results}, nil
 }
 
-// marks returns what the journal must have before the calls of a batch start: the start marks of calls that may
-// start only once, what their probes need, and the waits of calls whose result may arrive as a signal before
-// the turn has ended.
+// marks returns what the journal must have before the calls of a batch start: the start marks of calls that may start
+// only once, the data that their probes need, and the waits of calls whose result may arrive as a signal before the
+// turn has ended.
 func (ts *tools) marks(t *Turn, a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	var r state.Record
 	for _, i := range batch {

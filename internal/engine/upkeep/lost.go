@@ -34,10 +34,10 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 	return f.FinalizeRun(ctx, known.ID, 0)
 }
 
-// BuryLost ends the turn message of a run that the store has lost: the run becomes failed, and the message a
-// dead letter of its tenant. It drops a message older than the markers of deleted runs instead, because its run
-// was more likely deleted. If that fails, it logs the failure and leaves the message to be delivered again. The
-// error is that of the acknowledgement.
+// BuryLost processes the turn message of a run that the store has lost: it marks the run as failed, stores the
+// message as a dead letter of its tenant, and acknowledges it. If this fails, it logs the failure and leaves the
+// message to be delivered again. It only acknowledges a message older than the markers of deleted runs, because its
+// run was more likely deleted. The error is that of the acknowledgement.
 func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {

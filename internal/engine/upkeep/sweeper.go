@@ -66,9 +66,8 @@ func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
 	}
 }
 
-// sweep is one pass. While the bus rejects turns, a pass sweeps one run, which the store then
-// defers. The others stay due, so that their turns are published as soon as the bus accepts them
-// again.
+// sweep is one pass. While the bus rejects turns, a pass sweeps only one run, whose next check the store then defers.
+// The other runs stay due, so that their turns are published as soon as the bus accepts them again.
 func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 	limit := sweepBatch
 	if !s.repeatRefused(ctx) {

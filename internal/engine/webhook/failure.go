@@ -20,8 +20,8 @@ type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }
 
-// describe returns a failure, in one line, for callers who may read the tenant: without addresses, which reveal
-// the worker's network, and without what the receiver has sent, which may be anything.
+// describe returns a failure, in one line, for callers who may read the tenant. The text has no addresses, which
+// would reveal the worker's network, and nothing that the receiver has sent, which could be any text.
 func describe(err error) string {
 	if request, ok := errors.AsType[requestError](err); ok {
 		return line(requestText(request.error))

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Sample sends a made-up event from this process, so that the author of a receiver can test it. It consults no
-// policy. secrets are the values of the secrets that endpoint names, in the same order. The error is that of
-// endpoint.Check or of the delivery: a status other than 2xx is one.
+// Sample sends an invented event from this process, so that the author of a receiver can test it. It does not check
+// the policy of a tenant. secrets are the values of the secrets that endpoint names, in the same order. The error is
+// that of endpoint.Check or of the delivery; a status other than 2xx is an error.
 func Sample(ctx context.Context, client *http.Client, endpoint state.Webhook, secrets []string) error {
 	if err := endpoint.Check(); err != nil {
 		return err

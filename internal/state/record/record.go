@@ -520,9 +520,8 @@ func (r *Record) dependent() bool {
 	return r.Status == state.Waiting && slices.ContainsFunc(r.Awaits, state.AwaitsRun)
 }
 
-// Admit returns the descendants of a root run after it has counted some among them, each once, and
-// those that it refused: those beyond limit, and all new ones if the root has ended or has a
-// pending abort. tree does not change.
+// Admit adds runs to tree, the descendants of a root run, each once, and returns the result. It refuses runs beyond
+// limit, and all new ones if the root has ended or has a pending abort. tree does not change.
 func (r Record) Admit(tree, runs []state.RunID, limit int) (next []state.RunID, a state.Admitted) {
 	a.Ended = r.Status.Terminal() || r.Abort != nil
 	next = slices.Clip(tree)

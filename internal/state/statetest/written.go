@@ -30,9 +30,9 @@ func text(r *rand.Rand, n int) string {
 	return string(b)
 }
 
-// Store submits a run and executes its turns, as a worker does: it records each response before the call
-// starts, and the result with the commit. It returns the payload: the bytes of all texts, names and ids of
-// calls, and arguments. The run is seeded with seed.
+// Store submits a run and executes its turns, as a worker does: it records each response before the call starts, and
+// the result with the commit. It returns the payload: the bytes of all texts, names and ids of calls, and arguments.
+// The texts are random; the same seed gives the same ones.
 func (w Written) Store(tb testing.TB, s state.RunStore, seed uint64) (payload int64) {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // not a secret

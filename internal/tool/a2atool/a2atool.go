@@ -109,8 +109,8 @@ type (
 	limitKey struct{}
 )
 
-// Call sends the task and waits until the agent has finished it. It removes the token from the result, in case the
-// agent repeats it. A failure is a result for the model; the error is that of ctx.
+// Call sends the task and waits until the agent has finished it. It removes the token of the tool from the result, in
+// case the agent repeats it. A failure is a result for the model; the error is that of ctx.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	ctx = context.WithValue(ctx, limitKey{}, c.Limit())
 	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)
