@@ -121,14 +121,14 @@ func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	client, err := r.connect(ctx)
 	if err != nil {
-		return r.failed(ctx, err)
+		return r.failed(ctx, err, "It has not received the task. Continue without it, or call it again later")
 	}
 	defer func() { _ = client.Destroy() }()
 	message := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(task(c.Arguments)))
 	message.ID, message.ContextID = c.IdempotencyKey, ""
 	answer, err := client.SendMessage(ctx, &a2a.SendMessageRequest{Message: message})
 	if err != nil {
-		return r.failed(ctx, err)
+		return r.failed(ctx, err, uncertain)
 	}
 	switch answer := answer.(type) {
 	case *a2a.Message:
@@ -176,7 +176,7 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			r.cancel(ctx, client, t.ID)
 			return tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. It says: " + demand(t)), nil
 		case state.Terminal():
-			return tool.Error(fmt.Sprintf("The remote agent ended with the state %s: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), result(t))), nil
+			return tool.Error(fmt.Sprintf("The remote agent ended its task with the state %s. Continue without its result, or call it with another task. It says: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), demand(t))), nil
 		}
 		select {
 		case <-tick.C:
@@ -189,7 +189,7 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			if ctx.Err() != nil {
 				r.cancel(ctx, client, t.ID)
 			}
-			return r.failed(ctx, err)
+			return r.failed(ctx, err, uncertain)
 		}
 		t = next
 	}
@@ -202,8 +202,12 @@ func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.Ta
 	_, _ = client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: id})
 }
 
-// failed converts a failure to a result for the model (A7), or returns the error of ctx if that has ended.
-func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
+// uncertain is what a model reads about a failure after the task was sent.
+const uncertain = "It may have executed the task: check that before you call it again"
+
+// failed converts a failure to a result for the model (A7), which ends with advice, or returns the error of ctx if that
+// has ended.
+func (r *remote) failed(ctx context.Context, err error, advice string) (tool.Result, error) {
 	if ctx.Err() != nil {
 		return tool.Result{}, ctx.Err()
 	}
@@ -214,7 +218,7 @@ func (r *remote) failed(ctx context.Context, err error) (tool.Result, error) {
 	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
 		err = large
 	}
-	return tool.Error(fmt.Sprintf("The call of the agent at %s failed: %v", r.url, err)), nil
+	return tool.Error(fmt.Sprintf("The call of the agent at %s failed: %v. %s", r.url, err, advice)), nil
 }
 
 // task returns the message to the agent: the argument "task" if that is the only one, else all arguments as JSON.

@@ -128,7 +128,8 @@ func TestCall(t *testing.T) {
 		for task, want := range map[string]tool.Result{
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
-			"fail": tool.Error("The remote agent ended with the state failed: no ink left"),
+			"fail": tool.Error("The remote agent ended its task with the state failed. Continue without its result, or call it with another " +
+				"task. It says: no ink left"),
 			"ask": tool.Error("The agent asks for more input, and its task was cancelled. Call it again with the whole task and the " +
 				"answer to this: which colour?"),
 			"login": tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. " +

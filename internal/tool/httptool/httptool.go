@@ -213,7 +213,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return tool.Error(fmt.Sprintf("%s answered %s, and redirects are not followed. Continue without the tool; the author of the agent must set its url to the final address", req.URL.Hostname(), status)), nil
 	case !utf8.ValidString(text) && resp.StatusCode >= 400:
-		return tool.Error(fmt.Sprintf("%s answered %s, with content that is not UTF-8 text", req.URL.Hostname(), status)), nil
+		return tool.Error(fmt.Sprintf("%s answered %s, with content that is not UTF-8 text. Check the arguments, or continue without the tool", req.URL.Hostname(), status)), nil
 	case !utf8.ValidString(text):
 		return tool.Error(fmt.Sprintf("%s answered %s with content that is not UTF-8 text (Content-Type %q): request text in UTF-8", req.URL.Hostname(), status, f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:

@@ -48,7 +48,7 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 			try = pinTries
 		}
 		if try == pinTries || !pause(ctx, pinPause) {
-			return nil, fmt.Errorf("the tools of MCP server %q could not be determined: %w", s.Server, err)
+			return nil, fmt.Errorf("the tools of MCP server %q could not be determined (%w): check that the server works, and that its settings in the agent are right", s.Server, err)
 		}
 	}
 }

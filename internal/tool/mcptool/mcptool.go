@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -113,7 +114,7 @@ func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call
 	for again := false; ; again = true {
 		l, err := c.acquire(ctx, s, resolve)
 		if err != nil {
-			return tool.Result{}, err
+			return tool.Result{}, fmt.Errorf("%w. The call was not made: continue without it, or make it again later", err)
 		}
 		r, err := l.call(ctx, name, call, p, verify)
 		l.release(err != nil)

@@ -113,7 +113,7 @@ func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease
 	case l.pool.slots <- struct{}{}:
 	case <-ctx.Done():
 		l.leave()
-		return nil, fmt.Errorf("wait for MCP server %q, which has %d calls in flight: %w", s, cap(l.pool.slots), context.Cause(ctx))
+		return nil, fmt.Errorf("MCP server %q was not called, since %d calls of it are in flight, the maximum of this worker (%w): retry later", s, cap(l.pool.slots), context.Cause(ctx))
 	}
 	if l.session = l.reuse(); l.session != nil {
 		return l, nil

@@ -166,7 +166,7 @@ func pendingOf(c tool.Call) (*pending, *tool.Result) {
 		e.Answer = answer
 	}
 	if p.Barred && e.Answer != nil && e.Answer.Action != actionAccept {
-		r := tool.Error(fmt.Sprintf("A person was asked %q and answered: %s. The call was not made", e.Asked.Message, e.Answer.Action))
+		r := tool.Error(fmt.Sprintf("A person was asked %q and answered: %s. The call was not made: continue without it", e.Asked.Message, e.Answer.Action))
 		return nil, &r
 	}
 	if p.open() == nil {

@@ -208,7 +208,7 @@ func (l *lease) call(ctx context.Context, name string, c tool.Call, p *pending, 
 			if p := barred(refusal, s.secrets); p != nil {
 				return p.ask("")
 			}
-			return tool.Error(fmt.Sprintf("MCP server %q refused the call: %s (%d)", l.target.Server, refusal.Message, refusal.Code)), nil
+			return tool.Error(fmt.Sprintf("MCP server %q refused the call: %s (code %d). Call it with other arguments, or continue without it", l.target.Server, refusal.Message, refusal.Code)), nil
 		case err != nil:
 			return tool.Result{}, err
 		case asked != nil:

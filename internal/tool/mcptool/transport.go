@@ -291,5 +291,5 @@ func (p *process) ended() bool {
 }
 
 func (s *session) explain(server Server, err error) string {
-	return fmt.Sprintf("MCP server %q failed: %s", server, guard.Text(s.explainText(err)))
+	return fmt.Sprintf("MCP server %q failed: %s. The call may have had an effect: check that before you repeat it", server, guard.Text(s.explainText(err)))
 }

@@ -102,7 +102,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		case errors.Is(err, nats.ErrMaxPayload):
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, the NATS server accepts %d: shorten the arguments, or raise max_payload of the NATS server", c.Name, len(request), t.nc.MaxPayload())), nil
 		default:
-			return tool.Result{}, fmt.Errorf("call %s: %w", subject, err)
+			return tool.Result{}, fmt.Errorf("call %s: %w: the call may have had an effect: check that before you repeat it", subject, err)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func result(name string, msg *nats.Msg) tool.Result {
 		if failure := textOf(r.Error); err == nil && failure != "" {
 			return tool.Error(failure)
 		}
-		return tool.Error(fmt.Sprintf("Tool %q failed: %s (%s)", name, text, code))
+		return tool.Error(fmt.Sprintf("Tool %q failed: %s (code %s). Call it with other arguments, or continue without its result", name, text, code))
 	}
 	switch {
 	case err == nil && textOf(r.Error) != "":

@@ -165,7 +165,7 @@ func TestReplies(t *testing.T) {
 		{`{"pending":true}`, nil, tool.Result{Pending: true}},
 		{`{"error":"broken"}`, nil, tool.Error("broken")},
 		{`{"error":{"code":7}}`, nil, tool.Error(`{"code":7}`)},
-		{``, nats.Header{micro.ErrorHeader: {"no stock"}, micro.ErrorCodeHeader: {"409"}}, tool.Error(`Tool "t" failed: no stock (409)`)},
+		{``, nats.Header{micro.ErrorHeader: {"no stock"}, micro.ErrorCodeHeader: {"409"}}, tool.Error(`Tool "t" failed: no stock (code 409). Call it with other arguments, or continue without its result`)},
 		{`plain`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}, so its service must be corrected: plain`)},
 		{`{}`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}, so its service must be corrected: {}`)},
 	}
