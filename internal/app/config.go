@@ -278,7 +278,7 @@ func loadPrices(path string) (model.Prices, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the prices in TURNPIKE_PRICES or --prices: %w", err)
+		return nil, fmt.Errorf("read the prices: %w: set TURNPIKE_PRICES or --prices to a file that this process can read", err)
 	}
 	own, err := model.ParsePrices(data)
 	if err != nil {
@@ -295,7 +295,7 @@ func loadRateLimits(path string) (model.RateLimits, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the rate limits in TURNPIKE_RATE_LIMITS or --rate-limits: %w", err)
+		return nil, fmt.Errorf("read the rate limits: %w: set TURNPIKE_RATE_LIMITS or --rate-limits to a file that this process can read", err)
 	}
 	limits, err := model.ParseRateLimits(data)
 	if err != nil {

@@ -99,11 +99,11 @@ type file struct {
 func readFile(path string) (*file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the settings file in TURNPIKE_CONFIG: %w", err)
+		return nil, fmt.Errorf("read settings: %w: set TURNPIKE_CONFIG to a file that this process can read, or unset it", err)
 	}
 	values := map[string]any{}
 	if err := yaml.UnmarshalStrict(data, &values); err != nil {
-		return nil, fmt.Errorf("read settings %s: %w", path, err)
+		return nil, fmt.Errorf("read settings %s: %w: correct the file", path, err)
 	}
 	f := &file{path: path, values: map[string]any{}}
 	for key, v := range values {

@@ -76,7 +76,7 @@ func Start(o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	// The data includes conversations, so only its owner may read it.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create data directory: choose one that this user may write: %w", err)
+		return nil, fmt.Errorf("create data directory: %w: choose one that this user may write with --data-dir", err)
 	}
 	lock, err := lockDir(o.Dir)
 	if err != nil {
@@ -115,11 +115,11 @@ func options(o Options) (*server.Options, error) {
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address %q: write one such as 127.0.0.1:4222: %w", o.Listen, err)
+		return nil, fmt.Errorf("NATS listen address %q: %w: write one such as 127.0.0.1:4222", o.Listen, err)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535: write one such as 127.0.0.1:4222: %w", o.Listen, err)
+		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535 (%w): write one such as 127.0.0.1:4222", o.Listen, err)
 	}
 	opts.Host, opts.Port = host, int(n)
 	if n == 0 {

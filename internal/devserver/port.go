@@ -19,5 +19,5 @@ func FreePort() (int, error) {
 		}
 		last = err
 	}
-	return 0, fmt.Errorf("none of 100 ports tried between 10000 and 29999 of 127.0.0.1 is free: close programs that listen there, and retry: %w", last)
+	return 0, fmt.Errorf("none of 100 ports tried between 10000 and 29999 of 127.0.0.1 is free (%w): close programs that listen there, and retry", last)
 }
