@@ -91,7 +91,7 @@ func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 		return fmt.Errorf("Invalid arguments for tool %q: they must be a JSON object", t.Name) //nolint:staticcheck // a sentence for the model
 	}
 	if jsonschema.TooDeep([]byte(arguments)) {
-		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep", t.Name, jsonschema.MaxDepth) //nolint:staticcheck // a sentence for the model
+		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep: flatten them", t.Name, jsonschema.MaxDepth) //nolint:staticcheck // a sentence for the model
 	}
 	if err := t.schema.Validate(args, &left.steps); err != nil {
 		return fmt.Errorf("Invalid arguments for tool %q: %w", t.Name, err) //nolint:staticcheck // a sentence for the model

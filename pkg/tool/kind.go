@@ -107,6 +107,6 @@ func (c caller) Call(ctx context.Context, t Bound, call Call) (Result, error) {
 // ExternalKind returns the kind of tools that no worker calls: see Needs.By. Its Call returns an error result.
 func ExternalKind(s Spec) Kind {
 	return KindOf(s, func(_ context.Context, t Bound, c Call) (Result, error) {
-		return Error(fmt.Sprintf("Tool %q is of kind %s: no worker makes its calls", c.Name, t.Kind)), nil
+		return Error(fmt.Sprintf("Tool %q was not called, since no worker makes calls of the kind %s. Continue without it", c.Name, t.Kind)), nil
 	})
 }

@@ -151,7 +151,7 @@ func (s *server) take(m *nats.Msg) {
 func (s *server) answer(m *nats.Msg) (failure string) {
 	var c Call
 	if err := json.Unmarshal(m.Data, &c); err != nil {
-		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not a valid request of a worker: %v", s.tool.Name, err))
+		return s.refuse(m, "400", fmt.Sprintf("The request to tool %q is not a valid request of a worker (%v): send a JSON object with the field arguments", s.tool.Name, err))
 	}
 	c.TraceParent = m.Header.Get(TraceHeader)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -189,7 +189,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 		result.Content = ""
 	}
 	if reply.Content, err = json.Marshal(result.Content); err != nil {
-		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result is not JSON: %v", s.tool.Name, err))
+		return s.refuse(m, "500", fmt.Sprintf("Tool %q was called, but its result cannot be written as JSON (%v). Continue without it; the author of the tool must correct it", s.tool.Name, err))
 	}
 	data, err := json.Marshal(reply)
 	if err == nil {
@@ -205,7 +205,7 @@ func (s *server) answer(m *nats.Msg) (failure string) {
 func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("Tool %q failed: it panicked: %v", s.tool.Name, p) //nolint:staticcheck // a sentence for the model
+			err = fmt.Errorf("Tool %q failed: it panicked: %v. The call may have had an effect: check that before you repeat it; the author of the tool must correct it", s.tool.Name, p) //nolint:staticcheck // a sentence for the model
 		}
 	}()
 	return s.tool.Handler(ctx, c)
@@ -257,7 +257,7 @@ func (s *server) heartbeats(m *nats.Msg) (progress func(text string), stop func(
 func (s *server) refuse(m *nats.Msg, code, text string) string {
 	// An empty error would not be seen as one, and a huge one not be sent.
 	if text == "" {
-		text = fmt.Sprintf("Tool %q failed", s.tool.Name)
+		text = fmt.Sprintf("Tool %q failed without a message. The call may have had an effect: check that before you repeat it", s.tool.Name)
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), 64<<10)], "")
 	first, _, _ := strings.Cut(text, "\n")

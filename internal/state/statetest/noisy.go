@@ -94,7 +94,7 @@ func testNoisy(t *testing.T, s *suite) {
 	s.ended(t, first, version)
 	s.catchUp(t)
 	if done := s.commit(t, s.mustClaim(t, last.ID, 1), state.NextTurn, state.Entry{}); done.Noisy {
-		t.Errorf("Commit when the tenant is no longer noisy = %+v", done)
+		t.Errorf("Commit when the tenant is no longer noisy = %+v, want Noisy false", done)
 	}
 	s.created(t, "many", true)
 }

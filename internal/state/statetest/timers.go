@@ -224,7 +224,7 @@ func testTimerList(t *testing.T, s state.Timers) {
 		t.Errorf("after half of the timers were removed, ListTimers returned %.80q, want %.80q", got, names)
 	}
 	if got, err := s.ListTimers(t.Context(), "none", "schedule", "", 9); err != nil || len(got) > 0 {
-		t.Errorf("ListTimers for a tenant without timers = %v, %v", got, err)
+		t.Errorf("ListTimers for a tenant without timers = %v, %v, want none", got, err)
 	}
 }
 

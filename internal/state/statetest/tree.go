@@ -60,6 +60,6 @@ func testAdmit(t *testing.T, s *suite) {
 	}
 	asking.Wait()
 	if taken != 10 {
-		t.Errorf("%d runs were admitted to a tree with a maximum of 10", taken)
+		t.Errorf("%d runs were admitted to a tree with a maximum of 10, want 10", taken)
 	}
 }

@@ -234,7 +234,7 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	case c.stream == nil:
 		return model.Broken(ctx, provider, c.key, err)
 	case a.calls.broken, a.finish != "" && a.calls.open() != nil:
-		return &model.Error{Class: model.Transport, Provider: provider, Message: "the provider's response has an incomplete tool call"}
+		return &model.Error{Class: model.Transport, Provider: provider, Message: "the provider's response has an incomplete tool call: retry, or use another model"}
 	case a.finish != "":
 		return classify(a.finishFault())
 	case a.blocked != "":

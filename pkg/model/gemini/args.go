@@ -44,7 +44,7 @@ const deepest = 200
 
 var (
 	errPath  = errors.New("the provider sent a path of an argument that is not valid: retry, or use another model")
-	errTaken = errors.New("the provider sent an argument twice")
+	errTaken = errors.New("the provider sent an argument twice: retry, or use another model")
 )
 
 // set stores a value, or the next piece of a text, at its path under n.
