@@ -51,7 +51,7 @@ func (a Admin) Serve(ctx context.Context) error {
 	}
 	listener, err := net.Listen("tcp", a.Addr)
 	if err != nil {
-		return fmt.Errorf("serve /metrics, /healthz and /readyz: %w: choose another address with TURNPIKE_ADMIN_ADDR (gateway) or TURNPIKE_METRICS_ADDR (worker)", err)
+		return fmt.Errorf("serve /metrics, /healthz and /readyz: %w: choose another address with TURNPIKE_ADMIN_ADDR (gateway) or TURNPIKE_METRICS_ADDR (worker, turnpike dev)", err)
 	}
 	srv := &http.Server{
 		Handler: a.handler(), ErrorLog: server.ConnectionLog(a.Log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: adminTimeout, IdleTimeout: adminTimeout, MaxHeaderBytes: maxAdminHeader,
