@@ -54,7 +54,7 @@ func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret st
 func onVertex(ctx context.Context, at model.CloudAddress, token string) (login option.RequestOption, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("Google Vertex AI cannot be used, check the secret and base_url: %v", p)
+			err = fmt.Errorf("Google Vertex AI cannot be used (%v): check the secret and base_url", p)
 		}
 	}()
 	source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
