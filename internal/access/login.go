@@ -346,7 +346,7 @@ func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc
 	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if ok && slices.Contains([]string{"invalid_client", "unauthorized_client"}, refused.ErrorCode) {
-		err = fmt.Errorf("%w: the provider does not accept TURNPIKE_OIDC_CLIENT_ID with TURNPIKE_OIDC_CLIENT_SECRET: correct them", err)
+		err = fmt.Errorf("%w: the provider does not accept the client id and its secret: correct TURNPIKE_OIDC_CLIENT_ID and TURNPIKE_OIDC_CLIENT_SECRET (in Go, OIDC.ClientID and OIDC.ClientSecret)", err)
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	if ok && refused.ErrorCode != "" {

@@ -79,7 +79,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	}
 	grants, err := rule.CompileObject(cfg.Claims, cel.Variable("claims", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
-		return nil, fmt.Errorf("TURNPIKE_OIDC_CLAIMS is not a valid expression: %w", err)
+		return nil, fmt.Errorf("the expression for claims of tokens (TURNPIKE_OIDC_CLAIMS; in Go, OIDC.Claims): %w", err)
 	}
 	keys := *cfg.HTTP
 	fetches := &keyFetches{base: cmp.Or(keys.Transport, http.DefaultTransport), limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}
@@ -210,7 +210,7 @@ func (o *OIDC) withoutKeys(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited && !o.fetches.failed.Load():
-		return unauthenticated("the token is not valid, request a new one: %.300v", err)
+		return unauthenticated("no key of the OpenID provider verifies the token: request a new one; if the provider has just changed its keys, retry in %s", keyFetchInterval)
 	case !limited:
 		o.fetches.failed.Store(true)
 	}
@@ -250,7 +250,7 @@ func (o *OIDC) principal(verified *oidc.IDToken) (Principal, error) {
 	}
 	grants, err := o.grantsOf(claims)
 	if err != nil {
-		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider grant no tenant and roles: %.300v: grant them there, or correct TURNPIKE_OIDC_CLAIMS, which selects the claims", verified.Subject, err)
+		return Principal{}, unauthenticated("the claims of %.100q at the OpenID provider grant no tenant and roles: %.300v: grant them there, or ask the operator to correct TURNPIKE_OIDC_CLAIMS (in Go, OIDC.Claims), which selects the claims", verified.Subject, err)
 	}
 	return Principal{Name: "oidc:" + verified.Subject, Via: viaOIDC, Grants: grants}, nil
 }

@@ -55,7 +55,7 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 			return s.purge(ctx, tenant, id)
 		}
 	}
-	return fmt.Errorf("file %s: %w", id, state.ErrChanged)
+	return fmt.Errorf("file %s: other requests are changing it: %w", id, state.ErrChanged)
 }
 
 // settle waits until no deletion of a file is in progress, and returns nil if the file still exists, or a

@@ -342,6 +342,11 @@ func TestReviewSwitchedOn(t *testing.T) {
 	refused("a submission", err)
 	_, err = ann.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{{Agent: listed, Input: api.Text("x")}}}, "")
 	refused("a batch", err)
+	_, err = ann.PutSchedule(t.Context(), "nightly", api.ScheduleSettings{Cron: "@daily", Run: api.SubmitRequest{Agent: listed, Input: api.Text("x")}})
+	refused("a schedule", err)
+	if p, ok := errors.AsType[*api.Problem](err); ok && !strings.HasPrefix(p.Detail, "run: "+listed+" is an unreviewed draft") {
+		t.Errorf("a schedule: %s", p.Detail)
+	}
 
 	above, err := ann.Submit(t.Context(), api.SubmitRequest{Agent: "parent", Input: api.Text("x")}, "")
 	if err != nil {

@@ -40,7 +40,11 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s: ask an admin of the deployment to change %s of tenant %s", e.Text, e.Field, e.Tenant)
+	sep := ": "
+	if strings.HasSuffix(e.Text, ", or") {
+		sep = " " // the text already has a remedy
+	}
+	return fmt.Sprintf("%s%sask an admin of the deployment to change %s of tenant %s", e.Text, sep, e.Field, e.Tenant)
 }
 
 func (p Policy) refuse(field, format string, args ...any) error {

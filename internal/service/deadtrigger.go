@@ -78,7 +78,7 @@ func (s *Triggers) again(ctx context.Context, c access.Caller, d bus.DeadLetter)
 	}
 	again := delivery{tenant: d.Tenant, name: d.Key}
 	if again.mapping, err = s.compile(stored.TriggerSettings); err != nil {
-		return "", invalid("%v", err)
+		return "", invalid("trigger %s is not valid for this build of Turnpike: save it again with this corrected, then replay: %v", d.Key, err)
 	}
 	var dead deadMessage
 	if err := json.Unmarshal([]byte(d.Data), &dead); err != nil {
@@ -89,7 +89,7 @@ func (s *Triggers) again(ctx context.Context, c access.Caller, d bus.DeadLetter)
 	if wanted, err := again.wanted(); err != nil {
 		return "", err
 	} else if !wanted {
-		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message: change the filter, or leave the letter", d.Seq, d.Key)
+		return "", problem(conflict, api.CodeNotReplayable, "dead letter %d: the filter of trigger %s ignores the message: change the filter and replay again, or do nothing", d.Seq, d.Key)
 	}
 	st, err := s.deliver(ctx, access.ForTrigger(d.Tenant, d.Key).For(stored.UpdatedBy, c.Principal.Name), again)
 	return string(st.ID), err

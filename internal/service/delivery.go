@@ -78,7 +78,7 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 		if _, refused := errors.AsType[*api.Problem](err); !refused {
 			return Delivered{}, err
 		}
-		s.log.Warn("delivery to a hook refused: its secret cannot be read", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "set the hook's secret on the gateways (TURNPIKE_SECRET_NAME or TURNPIKE_SECRETS_DIR)")
+		s.log.Warn("delivery to a hook refused: its secret cannot be read", "error", err, "tenant", a.Tenant, "hook", a.Hook, "hint", "correct what the error names: the gateways read the secrets of hooks")
 		return Delivered{}, errUnsigned()
 	}
 	if scheme.Verify(a.Delivery, secrets) != nil {

@@ -179,7 +179,7 @@ func countResults(report api.EvaluationReport) (map[string]resultCount, error) {
 		case !state.Status(r.Status).Terminal() && r.Status != api.EvaluationRunDeleted:
 			return nil, invalid("results[%d].status: %.40q is not the status of an ended run: send completed, incomplete, failed, cancelled or %s", i, r.Status, api.EvaluationRunDeleted)
 		case r.Status == api.EvaluationRunDeleted && len(r.Failures) == 0:
-			return nil, invalid("results[%d]: its run was deleted, so it has not passed: add a failure that says so", i)
+			return nil, invalid("results[%d]: its run was deleted (status %s), so it has not passed, but failures is empty: add a failure that says so", i, r.Status)
 		case r.Turns < 0 || r.Tokens < 0 || min(r.CostUSD, r.Seconds) < 0:
 			return nil, invalid("results[%d] has the cost_usd %v, tokens %v, turns %v and seconds %v, and one of them is negative: send 0 or more in each", i, r.CostUSD, r.Tokens, r.Turns, r.Seconds)
 		case seen[at]:

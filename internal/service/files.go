@@ -109,7 +109,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case errors.Is(err, file.ErrEmpty):
 		return api.File{}, invalid("%v: send at least one byte", err)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB", c.Tenant)
+		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB (in Go, Options.NATS.Limits.Files)", c.Tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete files that are not in use", err)
 	case content.failed != nil && errors.Is(err, content.failed):
@@ -334,7 +334,7 @@ func resultFiles(files []state.Part) ([]state.Part, error) {
 // returns other errors unchanged.
 func missingFile(err error) error {
 	if errors.Is(err, state.ErrChanged) {
-		return problem(conflict, api.CodeFileInUse, "%v: retry", err)
+		return problem(conflict, api.CodeFileInUse, "%s: retry; upload the file again if it was deleted", strings.TrimSuffix(err.Error(), ": "+state.ErrChanged.Error()))
 	}
 	if gone, ok := errors.AsType[*file.MissingError](err); ok {
 		return invalid("file_id: there is no file %q in this tenant: upload it, or name another file", gone.ID)

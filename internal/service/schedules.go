@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -174,7 +175,10 @@ func (s *Schedules) check(ctx context.Context, tenant, name string, settings api
 	if err != nil {
 		switch p := ProblemOf(err); {
 		case p.Code == api.CodeNotPermitted:
-			return nil, problem(denied, p.Code, "run.%s", p.Detail)
+			if strings.HasPrefix(p.Detail, "webhook.") { // the place of a field in run
+				return nil, problem(denied, p.Code, "run.%s", p.Detail)
+			}
+			return nil, problem(denied, p.Code, "run: %s", p.Detail)
 		case p.Status < internal.Status:
 			return nil, invalid("run: %s", p.Detail)
 		}

@@ -101,7 +101,9 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	if err != nil {
 		return api.Tenant{}, err
 	}
-	err = s.tenants.Put(ctx, name, settings, now.Time)
+	if err = s.tenants.Put(ctx, name, settings, now.Time); errors.Is(err, state.ErrChanged) {
+		err = contended("tenant", name)
+	}
 	s.note(ctx, c, PutTenant, name, err)
 	if err != nil {
 		return api.Tenant{}, err

@@ -72,6 +72,9 @@ func (s *Tokens) Rotate(ctx context.Context, c access.Caller) (api.TokenKeys, er
 		return api.TokenKeys{}, err
 	}
 	keys, err := s.tokens.Rotate(ctx, c.Tenant)
+	if errors.Is(err, state.ErrChanged) {
+		err = contended("the signing keys of tenant", c.Tenant)
+	}
 	s.note(ctx, c, RotateTokens, c.Tenant, err)
 	return api.TokenKeys{Keys: keys}, err
 }

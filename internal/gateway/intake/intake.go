@@ -169,7 +169,7 @@ func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, erro
 	}
 	caller, err := who.In(tenant, tenant)
 	if err != nil {
-		return access.Caller{}, service.Problem(service.Kind{Status: 403, Title: "Forbidden"}, api.CodeForbidden, "%v", err)
+		return access.Caller{}, service.Problem(service.Kind{Status: 403, Title: "Forbidden"}, api.CodeForbidden, "%v in the subject of the message", err)
 	}
 	return caller, nil
 }

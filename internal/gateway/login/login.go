@@ -44,7 +44,7 @@ func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	}
 	caller, err := who.In(tenant, c.tenant)
 	if err != nil {
-		return access.Caller{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%v: name it in the header %s", err, exchange.HeaderTenant)
+		return access.Caller{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%v in the header %s", err, exchange.HeaderTenant)
 	}
 	return caller, nil
 }

@@ -57,9 +57,9 @@ func checkPublicURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("the public URL is %q: set TURNPIKE_PUBLIC_URL to a URL without a path, such as https://turnpike.example.com", text)
+		return fmt.Errorf("the public URL (TURNPIKE_PUBLIC_URL; in Go, GatewayOptions.PublicURL) is %q: set a URL without a path, such as https://turnpike.example.com", text)
 	case u.Scheme != "https" && (u.Scheme != "http" || !thisMachine(u.Host)):
-		return fmt.Errorf("the public URL is %q, and browsers keep a session only over https or on localhost: set TURNPIKE_PUBLIC_URL to an https URL", text)
+		return fmt.Errorf("the public URL (TURNPIKE_PUBLIC_URL; in Go, GatewayOptions.PublicURL) is %q, and browsers keep a session only over https or on localhost: set an https URL", text)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 	return answer
 }
 
-var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login, since authentication is off: send requests without a session")
+var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login: send requests without a session; if it requires authentication, the program that embeds it decides how")
 
 // Post exchanges an API key for a session, which it returns in a cookie. The previous session of the browser ends.
 func (s *Sessions) Post(w http.ResponseWriter, r *http.Request) error {
@@ -226,7 +226,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "a login at the host name %q is not possible: set TURNPIKE_PUBLIC_URL to the URL at which browsers reach this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "a login at the host name %q is not possible: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
 	}
 }
 

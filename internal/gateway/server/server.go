@@ -171,7 +171,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 			w.Header().Set("Connection", "close") // so that the next request goes to another gateway
 		}
 		if !s.allowsHost(r) {
-			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "host %q is not allowed: add it to TURNPIKE_HOSTS", r.Host))
+			s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "host %q is not allowed: send requests to another name of this gateway, or add the name to TURNPIKE_HOSTS (in Go, GatewayOptions.Hosts)", r.Host))
 			return
 		}
 		if s.cfg.Callers.HasToken(r) || s.fromAllowedOrigin(r) {
