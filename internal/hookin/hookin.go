@@ -232,7 +232,7 @@ func bodyOf(d Delivery) (any, error) {
 	}
 	form, err := url.ParseQuery(string(d.Body))
 	if err != nil {
-		return nil, fmt.Errorf("the body is not a form: %w", err)
+		return nil, fmt.Errorf("the body is not a form, although Content-Type says so: correct its encoding: %w", err)
 	}
 	if form.Has("payload") {
 		return jsonOf([]byte(form.Get("payload")))
@@ -252,10 +252,10 @@ func jsonOf(data []byte) (any, error) {
 	var v any
 	err := dec.Decode(&v)
 	if err == nil && dec.More() {
-		err = errors.New("the body has more than one JSON document: send one")
+		return nil, errors.New("the body has more than one JSON document: send one")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the body is not JSON: %w", err)
+		return nil, fmt.Errorf("the body is not JSON: send a JSON document, or a form with the Content-Type application/x-www-form-urlencoded: %w", err)
 	}
 	return plain(v), nil
 }

@@ -60,7 +60,7 @@ func writeJSON(b *bytes.Buffer, v ref.Val) error {
 	}
 	value, ok := native.(*structpb.Value)
 	if !ok {
-		return fmt.Errorf("JSON has no %v", v.Type())
+		return fmt.Errorf("JSON has no %v: return a text, a number, a boolean, null, a list or a map", v.Type())
 	}
 	text, err := value.MarshalJSON()
 	b.Write(text)

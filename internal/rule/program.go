@@ -60,7 +60,7 @@ func newProgram(env *cel.Env, ast *cel.Ast) (*program, error) {
 	}
 	observable, ok := planned.(*interpreter.ObservableInterpretable)
 	if !ok {
-		return nil, fmt.Errorf("CEL planned a %T, which has no observer", planned)
+		return nil, fmt.Errorf("CEL planned a %T, which has no observer: report this bug in Turnpike", planned)
 	}
 	p.plan = observable
 	return p, nil
@@ -157,7 +157,7 @@ func (p *program) eval(e *Evaluation) (out ref.Val, err error) {
 		case errCost:
 			err = errCost
 		default:
-			err = fmt.Errorf("internal error: %v", r)
+			err = fmt.Errorf("internal error in an expression, report this bug in Turnpike: %v", r)
 		}
 	}()
 	out = p.plan.ObserveExec(frame, func(state any) {

@@ -74,7 +74,7 @@ func compile(text string, vars []cel.EnvOption) (*program, *cel.Type, error) {
 	}
 	ast, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, nil, fmt.Errorf("%q: %w", text, issues.Err())
+		return nil, nil, fmt.Errorf("%q is not a valid expression in CEL, correct it: %w", text, issues.Err())
 	}
 	program, err := newProgram(env, ast)
 	if err != nil {
