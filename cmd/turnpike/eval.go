@@ -191,7 +191,7 @@ func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 			err = os.WriteFile(string(f), fmt.Appendf(nil, "%s %d", o.ID, o.MaxParallel), 0o600)
 		}
 		if err != nil {
-			fmt.Fprintf(e.errs, "this evaluation cannot be continued if it is interrupted: %v\n", err)
+			fmt.Fprintf(e.errs, "if this evaluation is interrupted, the next one starts over, because its id cannot be stored; to avoid that, make the directory writable: %v\n", err)
 		}
 	}
 }

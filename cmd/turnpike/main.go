@@ -136,7 +136,7 @@ func (e *env) clientOf(token string) *api.Client {
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: %w", err)
+		return nil, usagef("TURNPIKE_CA_FILE or --ca-file: name a file that can be read: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
@@ -238,6 +238,7 @@ func explain(err error, server string) string {
 	text = strings.TrimRight(inRequests.ReplaceAllString(text, ""), " ")
 	switch p.Code {
 	case api.CodeUnauthenticated:
+		text, _, _ = strings.Cut(text, ": send an API key or a token in one header")
 		return text + ": log in with `turnpike login`, or give an API key or a token in TURNPIKE_TOKEN or --token"
 	case api.CodeAgentNotFound:
 		if m, ok := errors.AsType[*misspeltError](err); ok && m.meant != "" {
@@ -249,8 +250,28 @@ func explain(err error, server string) string {
 	case api.CodeLetterNotFound:
 		return text + ": list them with `turnpike dead ls`"
 	default:
-		return text
+		text = err.Error()
+		for _, c := range commands {
+			text = c.request.ReplaceAllString(text, c.command)
+		}
+		return strings.TrimRight(inRequests.ReplaceAllString(text, ""), " ")
 	}
+}
+
+// commands are the commands that do what the API's errors name requests for.
+var commands = []struct {
+	request *regexp.Regexp
+	command string
+}{
+	{regexp.MustCompile(`\bin the header Turnpike-Tenant$`), "with --tenant"},
+	{regexp.MustCompile(`\bGET /v1/runs/(\w+)/messages\b`), "`turnpike watch $1 -o json`"},
+	{regexp.MustCompile(`\bGET /v1/agents/([\w-]+)/versions\b`), "`turnpike agents versions $1`"},
+	{regexp.MustCompile(`\bGET /v1/agents\?status=draft$`), "`turnpike agents drafts`"},
+	{regexp.MustCompile(`\bGET /v1/(hooks|schedules|triggers|tenants|keys|files)$`), "`turnpike $1 ls`"},
+	{regexp.MustCompile(`\bGET /v1/evaluations$`), "`turnpike eval ls`"},
+	{regexp.MustCompile(`\bGET /v1/memory:scopes$`), "`turnpike memory ls`"},
+	{regexp.MustCompile(`\bGET /v1/memory\?scope=$`), "`turnpike memory ls --scope SCOPE`"},
+	{regexp.MustCompile(`\bGET /v1/dead$`), "`turnpike dead ls`"},
 }
 
 // inRequests matches the part of an API error that names a request.

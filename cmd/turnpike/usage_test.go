@@ -162,6 +162,34 @@ func TestMisspeltAgents(t *testing.T) {
 	}
 }
 
+// What to do about an error is said for the command line, not for HTTP.
+func TestExplainNamesCommands(t *testing.T) {
+	t.Parallel()
+	for detail, want := range map[string]string{
+		"authentication required: send an API key or a token in one header Authorization: Bearer, or log in at /ui/": "unauthenticated: authentication required: log in with `turnpike login`, or give an API key or a token in TURNPIKE_TOKEN or --token",
+		"the API key is unknown or was revoked: send another one":                                                    "unauthenticated: the API key is unknown or was revoked: send another one: log in with `turnpike login`, or give an API key or a token in TURNPIKE_TOKEN or --token",
+	} {
+		if got := explain(&api.Problem{Code: api.CodeUnauthenticated, Detail: detail}, ""); got != want {
+			t.Errorf("explain(%q) = %q, want %q", detail, got, want)
+		}
+	}
+	const tenant = `you have no role in tenant "b", only in a, c: name one of these`
+	if got := explain(&api.Problem{Code: api.CodeForbidden, Detail: tenant + " in the header Turnpike-Tenant"}, ""); got != "forbidden: "+tenant+" with --tenant" {
+		t.Errorf("explain(another tenant) = %q", got)
+	}
+	for detail, want := range map[string]string{
+		`there is no schedule "x": list them with GET /v1/schedules`:                             "there is no schedule \"x\": list them with `turnpike schedules ls`",
+		`there is no evaluation "x": list them with GET /v1/evaluations`:                         "there is no evaluation \"x\": list them with `turnpike eval ls`",
+		`messages[0].id is missing: give the id of a message from GET /v1/runs/r/messages`:       "messages[0].id is missing: give the id of a message from `turnpike watch r -o json`",
+		`agent_version: agent my-a has no version 9: name one from GET /v1/agents/my-a/versions`: "agent_version: agent my-a has no version 9: name one from `turnpike agents versions my-a`",
+		`there is no path /v2: use PUT /v1/other`:                                                "there is no path /v2",
+	} {
+		if got := explain(&api.Problem{Code: api.CodeInvalidRequest, Detail: detail}, ""); got != "invalid_request: "+want {
+			t.Errorf("explain(%q) = %q, want %q", detail, got, want)
+		}
+	}
+}
+
 // An error names the file as it was given on the command line.
 func TestPutNamesTheFileAsGiven(t *testing.T) {
 	dir := t.TempDir()

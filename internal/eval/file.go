@@ -75,7 +75,7 @@ func Parse(data []byte) (*File, error) {
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, fmt.Errorf("read YAML: %w", err)
+		return nil, fmt.Errorf("the file is not valid YAML or JSON, correct it: %w", err)
 	}
 	var f File
 	if err := api.Decode(text, &f); err != nil {
@@ -181,7 +181,7 @@ func (e Expectation) compile(judged bool) (check, error) {
 	case e.Matches != "":
 		re, err := regexp.Compile(e.Matches)
 		if err != nil {
-			return nil, fmt.Errorf("matches: %w", err)
+			return nil, fmt.Errorf("matches: correct the pattern: %w", err)
 		}
 		return pattern{re}, nil
 	default:

@@ -87,14 +87,14 @@ func verdict(run api.Run) error {
 		return fmt.Errorf("the judge's run %s was deleted: start over with --fresh", run.ID)
 	}
 	if run.Status != "completed" {
-		return fmt.Errorf("the judge's run %s ended with the status %s: find the cause with turnpike show", run.ID, run.Status)
+		return fmt.Errorf("the judge's run %s ended with the status %s: find the cause with turnpike show, then repeat the evaluation", run.ID, run.Status)
 	}
 	var v struct {
 		OK     bool   `json:"pass"`
 		Reason string `json:"reason"`
 	}
 	if err := json.Unmarshal(run.StructuredOutput, &v); err != nil {
-		return fmt.Errorf("the judge's run %s has no verdict: %w", run.ID, err)
+		return fmt.Errorf("the judge's run %s has no verdict: find the cause with turnpike show, then repeat the evaluation: %w", run.ID, err)
 	}
 	if !v.OK {
 		return errors.New(v.Reason)
