@@ -33,20 +33,20 @@ func FromEnv(o *Options) {
 	text(&o.Redis.Confirm, "REDIS_CONFIRM")
 	text(&o.Prefix, "PREFIX")
 	text(&o.Tenant, "TENANT")
-	parse(o, &o.NATS.Replicas, "NATS_REPLICAS", strconv.Atoi)
-	parse(o, &o.NATS.TurnStreams, "TURN_STREAMS", strconv.Atoi)
-	parse(o, &o.NATS.MaxAckPending, "MAX_ACK_PENDING", strconv.Atoi)
+	parse(o, &o.NATS.Replicas, "NATS_REPLICAS", integer)
+	parse(o, &o.NATS.TurnStreams, "TURN_STREAMS", integer)
+	parse(o, &o.NATS.MaxAckPending, "MAX_ACK_PENDING", integer)
 	parse(o, &o.NATS.EventFeed, "EVENT_FEED", onOff)
 	parse(o, &o.NATS.Limits.Submit, "SUBMIT_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Control, "CONTROL_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Dead, "DEAD_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Events, "EVENTS_MIB", mebibytes)
 	parse(o, &o.NATS.Limits.Files, "FILES_MIB", mebibytes)
-	parse(o, &o.MaxResult, "MAX_RESULT", strconv.Atoi)
+	parse(o, &o.MaxResult, "MAX_RESULT", integer)
 	if extra := os.Getenv("TURNPIKE_MODEL_EXTRA"); extra != "" && o.ModelExtra == nil {
 		o.ModelExtra = strings.Split(extra, ",")
 	}
-	parse(o, &o.LeaseDuration, "LEASE", time.ParseDuration)
+	parse(o, &o.LeaseDuration, "LEASE", duration)
 	parse(o, &o.Retention, "RETENTION", agent.ParseRetention)
 
 	n, r := &o.NATS.Login, &o.Redis.Login
@@ -98,7 +98,28 @@ func variable(name string) Secret {
 // mebibytes reads a number of MiB and returns it in bytes. A negative number means unlimited.
 func mebibytes(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	return n << 20, err
+	if err != nil {
+		return 0, errors.New("set a whole number of MiB")
+	}
+	return n << 20, nil
+}
+
+// integer reads a whole number.
+func integer(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, errors.New("set a whole number")
+	}
+	return n, nil
+}
+
+// duration reads a duration.
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("set a duration such as 30s")
+	}
+	return d, nil
 }
 
 // onOff reads "on" or "off".

@@ -162,7 +162,7 @@ func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	}
 	g, err := d.core.NewGateway(cfg)
 	if err != nil {
-		return nil, err
+		return nil, onlyOne("gateway", err)
 	}
 	made := &Gateway{gateway: g, handler: g.Handler()}
 	if o.NoUI {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -37,7 +38,7 @@ func TestFromEnv(t *testing.T) {
 		t.Errorf("options %+v", o)
 	}
 	_, err := turnpike.Open(t.Context(), o)
-	for _, want := range []string{`TURNPIKE_LEASE is "soon"`, `TURNPIKE_MAX_RESULT is "many"`, "OIDC.Issuer is \"https://id.example.com\" and Audience is \"\""} {
+	for _, want := range []string{`TURNPIKE_LEASE is "soon": set a duration such as 30s`, `TURNPIKE_MAX_RESULT is "many": set a whole number`, "OIDC.Issuer is \"https://id.example.com\" and Audience is \"\""} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}
@@ -222,6 +223,27 @@ func TestWorkerStops(t *testing.T) {
 	}
 	if i, err := r.Info(t.Context()); err != nil || i.Terminal() {
 		t.Errorf("the run is %s, %v", i.Status, err)
+	}
+}
+
+// A registry has the metrics of one gateway and of one worker: the error of a second one says so.
+func TestSecondWithMetrics(t *testing.T) {
+	t.Parallel()
+	d, err := turnpike.Open(t.Context(), turnpike.Options{NATS: turnpike.NATS{URL: testbed.NATSServer(t).URL()}, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	for what, second := range map[string]func() error{
+		"gateway": func() error { _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth()}); return err },
+		"worker":  func() error { _, err := d.NewWorker(turnpike.WorkerOptions{}); return err },
+	} {
+		if err := second(); err != nil {
+			t.Errorf("the first %s: %v", what, err)
+		}
+		if err := second(); err == nil || !strings.Contains(err.Error(), "at most one "+what) {
+			t.Errorf("the second %s: %v", what, err)
+		}
 	}
 }
 

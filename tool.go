@@ -71,8 +71,12 @@ func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonsche
 	var s *jsonschema.Schema
 	var err error
 	if len(t.def.Schema) > 0 {
-		err = json.Unmarshal(t.def.Schema, &s)
-	} else if s, err = infer(); err == nil && s.Type != "object" {
+		if err = json.Unmarshal(t.def.Schema, &s); err != nil {
+			err = fmt.Errorf("correct the JSON Schema that the tool has: %w", err)
+		}
+	} else if s, err = infer(); err != nil {
+		err = fmt.Errorf("the type %s has no JSON Schema: use other types, or the option Schema: %w", t.in, err)
+	} else if s.Type != "object" {
 		err = fmt.Errorf("the type of its arguments is %s: use a struct or a map", t.in)
 	}
 	var resolved *jsonschema.Resolved
@@ -175,7 +179,7 @@ func Use(tools ...Tool) []tool.Definition {
 func MustSchema[T any]() json.RawMessage {
 	s, err := schemaOf[T]()
 	if err != nil {
-		panic(fmt.Sprintf("turnpike: schema of %s: %v", reflect.TypeFor[T](), err))
+		panic(fmt.Sprintf("turnpike: schema of %s: use types that encoding/json accepts: %v", reflect.TypeFor[T](), err))
 	}
 	return s
 }

@@ -3,10 +3,13 @@ package turnpike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -70,11 +73,19 @@ func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 		Providers: d.o.Models, Kinds: d.kinds(), Hooks: hookspec.Kinds(d.o.Hooks).With(d.o.HookKinds), Loops: d.loops(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, onlyOne("worker", err)
 	}
 	w := &Worker{worker: inner, done: make(chan struct{})}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w, nil
+}
+
+// onlyOne adds the remedy to err if the metrics of a second worker or gateway are already registered.
+func onlyOne(what string, err error) error {
+	if _, twice := errors.AsType[prometheus.AlreadyRegisteredError](err); !twice {
+		return err
+	}
+	return fmt.Errorf("turnpike: a Deployment with Options.Metrics has at most one %s: open another Deployment, with another registry: %w", what, err)
 }
 
 // Work makes a worker and runs it until ctx ends. The errors are those of NewWorker and [Worker.Run].

@@ -19,6 +19,23 @@ type Value struct {
 // Given reports whether there is one.
 func (v Value) Given() bool { return v.Text != "" || v.File != "" }
 
+// textName returns the name of the setting that has the value itself: an option of package turnpike, which contains a
+// dot, has the field Text, and a variable is its own name.
+func (v Value) textName() string {
+	if strings.Contains(v.Name, ".") {
+		return v.Name + ".Text"
+	}
+	return v.Name
+}
+
+// fileName returns the name of the setting that names the file.
+func (v Value) fileName() string {
+	if strings.Contains(v.Name, ".") {
+		return v.Name + ".File"
+	}
+	return v.Name + "_FILE"
+}
+
 // Validate refuses a value that is given twice, or whose file cannot be read or is empty.
 func (v Value) Validate() error {
 	_, err := v.Read()
@@ -30,17 +47,17 @@ func (v Value) Validate() error {
 func (v Value) Read() (string, error) {
 	switch {
 	case v.Text != "" && v.File != "":
-		return "", fmt.Errorf("%s and %s_FILE are both set: unset one of them", v.Name, v.Name)
+		return "", fmt.Errorf("%s and %s are both set: unset one of them", v.textName(), v.fileName())
 	case v.File == "":
 		return v.Text, nil
 	}
 	data, err := os.ReadFile(v.File)
 	if err != nil {
-		return "", fmt.Errorf("%s_FILE: %w", v.Name, err)
+		return "", fmt.Errorf("%s: name a file that this process may read: %w", v.fileName(), err)
 	}
 	text := strings.TrimRight(string(data), " \t\r\n")
 	if text == "" {
-		return "", fmt.Errorf("%s_FILE: the file %s is empty: write the value into it", v.Name, v.File)
+		return "", fmt.Errorf("%s: the file %s is empty: write the value into it", v.fileName(), v.File)
 	}
 	return text, nil
 }
@@ -91,7 +108,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s are not a certificate and its private key: %w", t.Cert.Name, t.Key.Name, err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key, give both in PEM: %w", t.Cert.Name, t.Key.Name, err)
 	}
 	return &pair, nil
 }
@@ -100,7 +117,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 // Names of settings about it begin with prefix.
 func TLSRemedy(err error, prefix string) string {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "set the file with the certificate authority that signed the server's certificate: " + prefix + "_CA_FILE"
+		return "set the certificate authority that signed the server's certificate: " + prefix + "_CA_FILE, or in Go TLS.CA of the login"
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "connect with a host name that the server's certificate has, or give the server a certificate with this name"
@@ -111,7 +128,7 @@ func TLSRemedy(err error, prefix string) string {
 	// With TLS 1.3 a server that requires a certificate reports this after the handshake, or not
 	// at all.
 	if err != nil && (strings.Contains(err.Error(), "certificate required") || strings.Contains(err.Error(), "after TLS handshake")) {
-		return "the server requires a client certificate: set " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE"
+		return "the server requires a client certificate: set " + prefix + "_CERT_FILE and " + prefix + "_KEY_FILE, or in Go TLS.Cert and TLS.Key of the login"
 	}
 	return ""
 }

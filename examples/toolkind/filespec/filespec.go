@@ -26,10 +26,10 @@ type Settings struct {
 var Spec = tool.SpecOf(func(_ tool.Definition, s *Settings) (tool.Needs, error) {
 	var errs []error
 	if !filepath.IsAbs(s.Root) {
-		errs = append(errs, tool.Invalid("root", "%q is not an absolute path", s.Root))
+		errs = append(errs, tool.Invalid("root", "%q is not an absolute path: write one such as /srv/notes", s.Root))
 	}
 	if s.MaxBytes < 0 {
-		errs = append(errs, tool.Invalid("max_bytes", "%d is negative", s.MaxBytes))
+		errs = append(errs, tool.Invalid("max_bytes", "%d is negative: set 0 or more", s.MaxBytes))
 	}
 	return tool.Needs{Arguments: json.RawMessage(arguments)}, errors.Join(errs...)
 })
