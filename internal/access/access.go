@@ -104,7 +104,7 @@ const (
 // none. The error wraps ErrUnauthenticated if the name is empty.
 func Trusted(p api.Principal, byDefault string) (Principal, error) {
 	if p.Name == "" {
-		return Principal{}, unauthenticated("the principal has no name: set Principal.Name")
+		return Principal{}, unauthenticated("the program that has this gateway named a principal without a name: set Principal.Name in it")
 	}
 	return Principal{Name: p.Name, Via: viaGo, Grants: []Grant{{cmp.Or(p.Tenant, byDefault), p.Roles}}}, nil
 }

@@ -213,7 +213,7 @@ func (e *evaluation) runAll(ctx context.Context, what string, requests []api.Sub
 		key := fmt.Sprintf("eval:%s:%s:%d", e.id, what, first)
 		accepted, err := e.client.SubmitBatch(ctx, api.BatchRequest{Runs: part, MaxParallel: e.options.MaxParallel}, key)
 		if problem, ok := errors.AsType[*api.Problem](err); ok && problem.Code == api.CodeIdempotencyConflict {
-			return fmt.Errorf("%w: %w", ErrChanged, err)
+			return ErrChanged // the remedy in err is about keys, which the user has not chosen
 		}
 		if err != nil {
 			return fmt.Errorf("submit runs: %w", err)
