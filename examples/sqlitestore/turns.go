@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (c state.Claim,
 		if c = r.claim(q, t.now); c.Outcome != state.Claimed {
 			return nil
 		}
-		if c.State.Log, err = t.log(q.Run, 0, -1); err != nil {
+		if c.State.Log, err = t.log(q.Run, c.State.Checkpoint-1, -1); err != nil {
 			return err
 		}
 		if c.Signals, err = t.inbox(q.Run, r.reach()); err != nil {
@@ -242,7 +242,7 @@ func (t *tx) commit(r *run, l state.Lease, c state.Commit, format int) (done sta
 			return done, errors.Join(err, state.ErrUnconsumedSignals)
 		}
 	}
-	if err := t.append(r, c.State.Log[c.From:]); err != nil {
+	if err := t.append(r, state.After(c.State.Log, c.From)); err != nil {
 		return done, err
 	}
 	if err := t.empty(r, c.Consumed, ends); err != nil {

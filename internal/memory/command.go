@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -378,6 +379,16 @@ func Seen(log []state.Entry, name string) (versions map[string]int64, from state
 				}
 				versions[path], _ = strconv.ParseInt(found[1], 10, 64)
 				from = from.Farther(state.Origin(found[2]))
+			}
+		}
+	}
+	if c := state.CheckpointOf(log); c != nil {
+		if known, ok := c.Files[name]; ok {
+			maps.Copy(versions, known)
+			from = c.FilesFrom[name]
+		} else {
+			for m := range c.Messages {
+				look(&c.Messages[m])
 			}
 		}
 	}

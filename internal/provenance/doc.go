@@ -12,5 +12,6 @@
 //
 //   - The comparison is bounded in bytes and in values, and so in time.
 //   - Where more would have to be compared, or where there is an image or a use of a provider's tool, the answer is yes.
+//     So it is if a checkpoint of the log stands for untrusted text that is not in the view any more.
 //   - All functions may be called from any goroutine.
 package provenance

@@ -44,7 +44,8 @@ func Farthest(log []state.Entry) state.Origin {
 // untrusted in the history. Case, spaces, punctuation and the spelling of numbers and of Unicode do not count.
 // It returns true in doubt, unless the history contains nothing untrusted: if there is too much to compare, if
 // the arguments are not JSON, and if an untrusted image or file, or a use of a provider's tool, is in the
-// history, because it cannot read these.
+// history, because it cannot read these. The same holds for untrusted text before a checkpoint that is not in the view
+// any more.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false
@@ -72,6 +73,17 @@ func FromUntrusted(log []state.Entry, arguments string) bool {
 // each calls f for the untrusted parts of a history until it returns false, and reports
 // whether it never did.
 func each(log []state.Entry, f func(*state.Part) bool) bool {
+	if c := state.CheckpointOf(log); c != nil {
+		for m := range c.Messages {
+			if !all(&c.Messages[m], f) {
+				return false
+			}
+		}
+		// What else the history had cannot be read any more, like a file.
+		if c.Untrusted != "" && !f(&state.Part{Type: state.PartFile, Origin: c.Untrusted}) {
+			return false
+		}
+	}
 	for i := range log {
 		e := &log[i]
 		if e.Message != nil && !all(e.Message, f) {

@@ -77,6 +77,13 @@ func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 		}
 		return true
 	}
+	if c := state.CheckpointOf(log); c != nil {
+		for m := range c.Messages {
+			if !read(&c.Messages[m], &log[0]) {
+				return out
+			}
+		}
+	}
 	for i := range log {
 		e := &log[i]
 		if e.Message != nil && !read(e.Message, e) {

@@ -147,6 +147,10 @@ type Config struct {
 	// 20 s.
 	ShutdownGrace time.Duration
 
+	// CheckpointBytes is the memory of a run's log, from its last checkpoint on, above which a turn begins with the
+	// next checkpoint. Default 1 MiB.
+	CheckpointBytes int64
+
 	// MaxAttempts is the number of claims of a turn without a commit after which its run ends poisoned.
 	// Attempts whose worker was only paused do not count. Default 5.
 	MaxAttempts int

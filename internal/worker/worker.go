@@ -138,7 +138,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 // turnConfig returns the configuration of this worker's turns.
 func (w *Worker) turnConfig() turn.Config {
 	return turn.Config{
-		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, Periods: w.cfg.periods(),
+		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, CheckpointBytes: w.cfg.CheckpointBytes, Periods: w.cfg.periods(),
 		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
 		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
 		Clock:  w.clock, Executor: w.executor, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
@@ -156,7 +156,7 @@ func (w *Worker) effectConfig() effect.Config {
 		},
 		Tools: effect.Tools{
 			Kinds: cfg.Kinds, Output: cfg.ToolOutput, MaxResult: cfg.MaxResult, Answers: w.answers, ProbeMargin: cfg.ProbeMargin, ProbeRetry: cfg.SweepInterval,
-			Files: file.New(w.store, w.bus),
+			Files: file.New(w.store, w.bus), Log: w.store,
 		},
 		Hooks: cfg.Hooks, Trace: effect.Trace{Tracer: w.tracer, Content: cfg.TraceContent},
 		Agents: w.agents, Leases: w.leases, Quotas: w.store, Live: w.bus,

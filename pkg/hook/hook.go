@@ -55,7 +55,8 @@ type Request struct {
 	Output string       `json:"output,omitempty"`
 	Error  *state.Error `json:"error,omitempty"`
 
-	// Log is the history of the run, for pre_tool. The worker never sends it to another process.
+	// Log is the history of the run, from its last checkpoint on, for pre_tool. The worker never sends it to another
+	// process.
 	Log []state.Entry `json:"-"`
 }
 

@@ -26,16 +26,30 @@ func (t *Turn) windowFull() bool {
 	if c == nil || c.At == 0 {
 		return false
 	}
-	for _, e := range slices.Backward(t.s.Log) {
-		switch e.Type {
+	used := windowOf(t.s.Log)
+	return used > 0 && float64(used) >= c.At*float64(c.Window) && t.plan().saves
+}
+
+// windowOf returns the tokens of the last prompt and its response; 0 if they are not known, or if the history was
+// compacted since.
+func windowOf(log []state.Entry) int64 {
+	for i := range slices.Backward(log) {
+		switch e := &log[i]; e.Type {
 		case state.EntryCompacted:
-			return false
+			return 0
 		case state.EntryModel:
-			return e.Usage != nil && float64(e.Usage.InputTokens+e.Usage.OutputTokens) >= c.At*float64(c.Window) && t.plan().saves
+			if e.Usage == nil {
+				return 0
+			}
+			return e.Usage.InputTokens + e.Usage.OutputTokens
+		case state.EntryCheckpoint:
+			if i == 0 {
+				return e.Checkpoint.Window
+			}
 		default:
 		}
 	}
-	return false
+	return 0
 }
 
 // compactOr compacts the history and decides with then, or first asks a model for
@@ -94,12 +108,20 @@ func (t *Turn) reacting() bool { return t.s.Compacted && !t.compactedBefore() }
 // compaction, which makes another one proactive. A user message allows the run a new reactive
 // compaction, and so does progress if compaction.reactive of the agent is progress.
 func (t *Turn) compactedBefore() bool {
-	for _, e := range slices.Backward(t.s.Log) {
-		if e.Reason == state.ReactiveCompactRetry {
-			return !t.agent.CompactsAnew() || !progressed(t.s.Log)
-		}
-		if e.Type != state.EntryCompacted && saidByUser(e.Messages) {
+	return reacted(t.s.Log) && (!t.agent.CompactsAnew() || !progressed(t.s.Log))
+}
+
+// reacted reports whether the run has continued after its reactive compaction since the last user message.
+func reacted(log []state.Entry) bool {
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		switch {
+		case e.Reason == state.ReactiveCompactRetry:
+			return true
+		case e.Type != state.EntryCompacted && saidByUser(e.Messages):
 			return false
+		case i == 0 && e.Checkpoint != nil:
+			return e.Checkpoint.Reacted
 		}
 	}
 	return false
@@ -108,18 +130,28 @@ func (t *Turn) compactedBefore() bool {
 // progressed reports whether, since the latest reactive compaction, the model has accepted a prompt
 // and a tool call has returned. A call that did not run, such as a denied one, is not progress.
 func progressed(log []state.Entry) bool {
-	answered, returned := false, false
-	for _, e := range slices.Backward(log) {
+	r := reaction(log)
+	return r != nil && r.Answered && r.Returned
+}
+
+// reaction returns what happened since the latest reactive compaction; nil without one.
+func reaction(log []state.Entry) *state.Reaction {
+	var r state.Reaction
+	for i := range slices.Backward(log) {
+		e := &log[i]
 		switch {
 		case e.Reason == state.ReactiveCompactRetry:
-			return answered && returned
+			return &r
 		case e.Type == state.EntryModel:
-			answered = true
+			r.Answered = true
 		case e.Type == state.EntryTool || e.Type == state.EntryReused:
-			returned = returned || e.Message == nil || !e.Message.Synthetic
+			r.Returned = r.Returned || e.Message == nil || !e.Message.Synthetic
+		case i == 0 && e.Checkpoint != nil && e.Checkpoint.Reaction != nil:
+			before := e.Checkpoint.Reaction
+			return &state.Reaction{Answered: r.Answered || before.Answered, Returned: r.Returned || before.Returned}
 		}
 	}
-	return false
+	return nil
 }
 
 // plan describes a compaction of a view: head stays, a remark replaces cut, and kept follows,

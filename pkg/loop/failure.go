@@ -127,8 +127,14 @@ func (t *Turn) aborted(abort state.Abort, signals []state.Signal) Decision {
 	return t.finish(end, interruptedByUser, state.Entry{Detail: abort.Reason, By: abort.By, Messages: late, Requesters: state.AskersOf(signals)})
 }
 
-func (t *Turn) lastIsTool() bool {
-	for _, e := range slices.Backward(t.s.Log) {
+func (t *Turn) lastIsTool() bool { return lastIsTool(t.s.Log) }
+
+func lastIsTool(log []state.Entry) bool {
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		if i == 0 && e.Checkpoint != nil {
+			return e.Checkpoint.ToolLast
+		}
 		switch e.Type {
 		case state.EntryTool, state.EntryReused:
 			return true

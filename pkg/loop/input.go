@@ -47,6 +47,17 @@ scan:
 				found = append(found, m)
 			}
 		}
+		if c := e.Checkpoint; c != nil && i == 0 && handedOff {
+			for _, m := range slices.Backward(c.Messages) {
+				from := &state.Entry{}
+				if slices.Contains(c.Submitted, m.ID) {
+					from.Type = state.EntrySubmitted
+				}
+				if t.ofCaller(from, m) {
+					found = append(found, m)
+				}
+			}
+		}
 	}
 	if handedOff {
 		view := state.View(t.s.Log)

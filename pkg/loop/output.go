@@ -79,22 +79,29 @@ func pieces(log []state.Entry) string {
 // retryOutput tells the model what is wrong with its answer, or ends the run if no retries are left. It counts the
 // retries in the log, back to the last user message, so no counter is stored.
 func (t *Turn) retryOutput(output string, err error) Decision {
-	limit := t.agent.MaxOutputRetries()
-	made := 0
-	for i := range slices.Backward(t.s.Log) {
-		e := &t.s.Log[i]
+	limit, made := t.agent.MaxOutputRetries(), retries(t.s.Log)
+	if made >= limit {
+		return t.move(state.EndInvalidOutput, invalidOutput(output, err))
+	}
+	t.s.Recoveries = 0
+	return t.Next(state.OutputRetry, fmt.Sprintf("retry %d of %d: %v", made+1, limit, err), state.UserText(fmt.Sprintf(wrongOutput, err)))
+}
+
+// retries returns the number of answers since the last user message that the model had to give again.
+func retries(log []state.Entry) (made int) {
+	for i := range slices.Backward(log) {
+		e := &log[i]
 		if e.Type != state.EntryCompacted && saidByUser(e.Messages) {
 			break
 		}
 		if e.Reason == state.OutputRetry {
 			made++
 		}
+		if i == 0 && e.Checkpoint != nil {
+			made += e.Checkpoint.Retries
+		}
 	}
-	if made >= limit {
-		return t.move(state.EndInvalidOutput, invalidOutput(output, err))
-	}
-	t.s.Recoveries = 0
-	return t.Next(state.OutputRetry, fmt.Sprintf("retry %d of %d: %v", made+1, limit, err), state.UserText(fmt.Sprintf(wrongOutput, err)))
+	return made
 }
 
 func invalidOutput(output string, err error) state.Entry {

@@ -122,15 +122,9 @@ func (t *Turn) assess() string {
 	if t.Looping() {
 		return loopDetected
 	}
-	var recent []state.Entry
-	for _, e := range slices.Backward(t.s.Log) {
-		if (e.Type == state.EntryTool || e.Type == state.EntryReused) && len(recent) < recentCalls {
-			recent = append(recent, e)
-		}
-	}
 	errors := 0
-	for _, e := range recent {
-		if e.IsError {
+	for _, failed := range recentErrors(t.s.Log) {
+		if failed {
 			errors++
 		}
 	}
@@ -145,6 +139,24 @@ func (t *Turn) assess() string {
 		return newFindings
 	}
 	return onTrack
+}
+
+// recentErrors reports of each of the latest results whether it is an error, the latest first.
+func recentErrors(log []state.Entry) []bool {
+	var recent []bool
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		if i == 0 && e.Checkpoint != nil {
+			recent = append(recent, e.Checkpoint.Errors...)
+		}
+		if e.Type == state.EntryTool || e.Type == state.EntryReused {
+			recent = append(recent, e.IsError)
+		}
+		if len(recent) >= recentCalls {
+			return recent[:recentCalls]
+		}
+	}
+	return recent
 }
 
 // results returns the results of the calls of the last response.

@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,7 +13,7 @@ import (
 
 // reuse answers calls of idempotent tools with the result that the same call got
 // earlier in the run, in this response or before (L7). Errors are not reused: the
-// call may succeed now.
+// call may succeed now. Nor are results that had left the view before the latest checkpoint.
 func (t *Turn) reuse() {
 	var known map[string]state.Part
 	for _, o := range slices.Clone(t.s.Open) {
@@ -33,6 +35,9 @@ func (t *Turn) reuse() {
 func answered(log []state.Entry) map[string]state.Part {
 	known := map[string]state.Part{}
 	args := map[string]string{}
+	if c := state.CheckpointOf(log); c != nil {
+		answeredBefore(c, known)
+	}
 	for _, e := range log {
 		switch {
 		case e.Type == state.EntryModel && e.Message != nil:
@@ -49,6 +54,31 @@ func answered(log []state.Entry) map[string]state.Part {
 		}
 	}
 	return known
+}
+
+// answeredBefore adds the results that the view had at a checkpoint. A result that had left the view is not known any
+// more: the call is made again.
+func answeredBefore(c *state.Checkpoint, known map[string]state.Part) {
+	calls := map[string]state.Part{}
+	for i := range c.Messages {
+		m := &c.Messages[i]
+		if m.Role == state.RoleAssistant {
+			clear(calls)
+			for _, call := range m.Calls() {
+				calls[call.ID] = call
+			}
+		}
+		if m.Role != state.RoleTool || m.Synthetic || len(m.Parts) == 0 || m.Parts[0].IsError {
+			continue
+		}
+		if call, ok := calls[m.Parts[0].CallID]; ok {
+			given := call.Arguments
+			if edited := c.Edited[m.ID]; edited != "" {
+				given = edited
+			}
+			known[sign(call.Name, given)] = m.Parts[0]
+		}
+	}
 }
 
 // sign identifies a call by its tool and its arguments, however these are formatted.
@@ -74,28 +104,41 @@ func (t *Turn) Looping() bool {
 	if n == 0 {
 		return false
 	}
-	var want []string
-	for _, e := range slices.Backward(t.s.Log) {
+	return sameCalls(t.s.Log, n).Times >= n
+}
+
+// sameCalls returns the calls of the last response, and the number of responses in a row up to it, at most limit,
+// that have the same ones. Times is 0 if it has none.
+func sameCalls(log []state.Entry, limit int) (same state.SameCalls) {
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		if i == 0 && e.Checkpoint != nil {
+			before := e.Checkpoint.Same
+			if same.Times == 0 || slices.Equal(before.Calls, same.Calls) {
+				same = state.SameCalls{Calls: before.Calls, Times: same.Times + before.Times}
+			}
+		}
 		if e.Type != state.EntryModel || e.Message == nil {
 			continue
 		}
 		var have []string
 		for _, c := range e.Message.Calls() {
-			have = append(have, sign(c.Name, c.Arguments))
+			h := sha256.Sum256([]byte(sign(c.Name, c.Arguments)))
+			have = append(have, hex.EncodeToString(h[:]))
 		}
 		slices.Sort(have)
 		have = slices.Compact(have)
-		if want == nil {
-			want = have
+		if same.Times == 0 {
+			same.Calls = have
 		}
-		if len(have) == 0 || !slices.Equal(have, want) {
-			return false
+		if len(have) == 0 || !slices.Equal(have, same.Calls) {
+			return same
 		}
-		if n--; n == 0 {
-			return true
+		if same.Times++; same.Times == limit {
+			return same
 		}
 	}
-	return false
+	return same
 }
 
 // looped ends a run that makes the same calls over and over.

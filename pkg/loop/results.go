@@ -2,8 +2,10 @@ package loop
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -88,7 +90,10 @@ func (t *Turn) readResults() {
 		if o.Needs != "" || spec == nil || spec.By != tool.ByHistory {
 			continue
 		}
-		found, err := t.readResult(o.Arguments, spec.MaxResult)
+		found, err := ReadResult(t.s.Log, o.Arguments, spec.MaxResult)
+		if _, earlier := errors.AsType[*EarlierError](err); earlier {
+			continue // a worker reads it in the store
+		}
 		if err != nil {
 			t.refuse(o, "%v", err)
 			continue
@@ -98,9 +103,16 @@ func (t *Turn) readResults() {
 	}
 }
 
-// readResult returns a piece of a result in the log, of at most limit bytes if that is not 0, with the
-// origin of that result.
-func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
+// EarlierError reports that the entry number Seq of the log, which is before the checkpoint, may have a result.
+type EarlierError struct{ Seq int64 }
+
+func (e *EarlierError) Error() string {
+	return fmt.Sprintf("entry %d is before the checkpoint of the log: read it in the store", e.Seq)
+}
+
+// ReadResult returns a piece of a result in a log for a call that reads it again, of at most limit bytes if that is
+// not 0, with the origin of that result. The error is an *EarlierError, or one for the model.
+func ReadResult(log []state.Entry, arguments string, limit int) (ToolResult, error) {
 	var args struct {
 		Result string `json:"result"`
 		Offset int    `json:"offset"`
@@ -108,10 +120,12 @@ func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil {
 		return ToolResult{}, fmt.Errorf("the arguments cannot be read (%w): pass an object with result, the id in the note, and offset, a number of bytes", err)
 	}
-	p := resultOf(t.s.Log, args.Result)
+	p := resultOf(log, args.Result)
 	size := 0
 	if p != nil {
 		size = len(p.Content)
+	} else if seq := entryOf(args.Result); seq > 0 && state.CheckpointOf(log) != nil && seq < log[0].Seq {
+		return ToolResult{}, &EarlierError{seq}
 	}
 	switch {
 	case p == nil:
@@ -137,6 +151,16 @@ func (t *Turn) readResult(arguments string, limit int) (ToolResult, error) {
 	return r, nil
 }
 
+// entryOf returns the number of the log entry whose message has an id of Turn.stamp, or 0.
+func entryOf(id string) int64 {
+	text, _, _ := strings.Cut(strings.TrimPrefix(id, "msg_"), "_")
+	seq, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seq
+}
+
 // resultOf returns the result with the id of its message, or nil. A stub has an id of its own and leads to
 // no other.
 func resultOf(log []state.Entry, id string) *state.Part {
@@ -145,6 +169,13 @@ func resultOf(log []state.Entry, id string) *state.Part {
 			return nil
 		}
 		return &m.Parts[0]
+	}
+	if c := state.CheckpointOf(log); c != nil {
+		for i := range c.Messages {
+			if p := of(&c.Messages[i]); p != nil {
+				return p
+			}
+		}
 	}
 	for i := range log {
 		e := &log[i]

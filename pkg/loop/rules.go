@@ -210,7 +210,7 @@ func (t *Turn) toolChoice() model.ToolChoice {
 func respondedTo(log []state.Entry) bool {
 	for i := range slices.Backward(log) {
 		e := &log[i]
-		if e.Type == state.EntryModel {
+		if e.Type == state.EntryModel || i == 0 && e.Checkpoint != nil && e.Checkpoint.Responded {
 			return true
 		}
 		if e.Type == state.EntryCompacted {

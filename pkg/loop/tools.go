@@ -113,6 +113,9 @@ func (t *Turn) depth() int {
 // made returns the number of calls of a tool that were made, by the results in the log.
 func made(log []state.Entry, name string) int {
 	n := 0
+	if c := state.CheckpointOf(log); c != nil {
+		n = c.Calls[name]
+	}
 	for i := range log {
 		if e := &log[i]; e.Type == state.EntryTool && e.Name == name && !e.Message.Synthetic {
 			n++

@@ -258,6 +258,9 @@ func (t *Turn) exhausted() (Decision, bool) {
 // separately: the estimate for the next one.
 func largestCall(log []state.Entry) state.Usage {
 	var most state.Usage
+	if c := state.CheckpointOf(log); c != nil {
+		most = c.Largest
+	}
 	for i := range log {
 		e := &log[i] // an entry is large
 		if e.Type != state.EntryModel || e.Usage == nil {
@@ -274,9 +277,15 @@ func largestCall(log []state.Entry) state.Usage {
 
 // lastText returns the text of the last response that was not withdrawn, for runs that end without an answer;
 // nil if that response has no text.
-func (t *Turn) lastText() *string {
+func (t *Turn) lastText() *string { return lastText(t.s.Log) }
+
+func lastText(log []state.Entry) *string {
 	var withdrawn []string
-	for _, e := range slices.Backward(t.s.Log) {
+	for i := range slices.Backward(log) {
+		e := &log[i]
+		if i == 0 && e.Checkpoint != nil {
+			return e.Checkpoint.Text
+		}
 		if e.Type == state.EntryTombstoned {
 			withdrawn = append(withdrawn, e.MessageIDs...)
 		}

@@ -80,7 +80,7 @@ func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedP
 // Accepts returns the names that a store keeps for s: those of Awaits, and for each call that waits
 // for approval one of AwaitApprovalHash. A call whose id has had no decision before in the run also
 // has one of AwaitUnhashed. A store accepts a decision only if all its Signal.Names are open.
-// Accepts reads the log, so s must carry the whole one.
+// Accepts reads the log, so s must carry it from its checkpoint on.
 func (s State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {
@@ -101,5 +101,8 @@ func (s State) Accepts() []string {
 // decidedBefore reports whether the log has a decision about a call with this id. Providers repeat
 // call ids, so the id alone may refer to the earlier call.
 func (s State) decidedBefore(call string) bool {
+	if c := CheckpointOf(s.Log); c != nil && slices.Contains(c.Decided, call) {
+		return true
+	}
 	return slices.ContainsFunc(s.Log, func(e Entry) bool { return e.Type == EntryDecided && e.CallID == call })
 }

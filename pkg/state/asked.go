@@ -9,6 +9,9 @@ import "slices"
 
 // Askers returns all and the principals that requested something in a log, each once.
 func Askers(all []string, log []Entry) []string {
+	if c := CheckpointOf(log); c != nil {
+		all = addOnce(all, c.Askers...)
+	}
 	for _, e := range log {
 		if e.By != nil && e.asks() {
 			all = addOnce(all, e.By.Principal)

@@ -117,6 +117,13 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 		e.Cache = u.Text()
 	case 39:
 		e.ForkedFrom = wire.Any[*ForkSource](&u.Unpacker)
+	case 40:
+		e.Checkpoint = wire.Any[*Checkpoint](&u.Unpacker)
+	case 41:
+		if c := e.Checkpoint; c != nil {
+			c.Messages = append(c.Messages, Message{})
+			u.message(e, &c.Messages[len(c.Messages)-1], len(c.Messages)-1)
+		}
 	}
 }
 

@@ -75,6 +75,13 @@ func (p *packer) entry(e *Entry) {
 	p.Any(37, e.Handoff, e.Handoff != nil)
 	p.TextOr(38, e.Cache)
 	p.Any(39, e.ForkedFrom, e.ForkedFrom != nil)
+	// Builds that do not know the type must not take its messages for those of the history.
+	if c := e.Checkpoint; c != nil {
+		p.Any(40, c, true)
+		for i := range c.Messages {
+			p.message(41, e, &c.Messages[i], i)
+		}
+	}
 }
 
 // message writes message number i of an entry. It omits the id that the loop gives such a message,
@@ -183,6 +190,11 @@ func estimate(e *Entry) int {
 	}
 	for i := range e.Messages {
 		n += estimateMessage(&e.Messages[i])
+	}
+	if c := e.Checkpoint; c != nil {
+		for i := range c.Messages {
+			n += estimateMessage(&c.Messages[i])
+		}
 	}
 	return n
 }

@@ -251,69 +251,88 @@ func AddSeries(sums map[SeriesKey]Figures, more []FigureSeries) {
 }
 
 // EndFigures returns what the end of s adds to the figures of its hour: the run, and everything in
-// its log since it was submitted, or since its previous end. s must carry its whole log. EndFigures
+// its log since it was submitted, or since its previous end. s must carry its log from its checkpoint on. EndFigures
 // returns nil if s has not ended.
 func EndFigures(s State) []FigureSeries {
 	n := len(s.Log)
 	if !s.Status.Terminal() || n == 0 || s.Log[n-1].Type != EntryFinished {
 		return nil
 	}
-	from := n - 1
+	e := endingOf(State{Agent: s.Agent, Log: s.Log[:n-1]})
+	e.entry(&s.Log[n-1])
+	last := e.current()
+	last.count(CounterRuns, 1)
+	last.count(CounterEnd+string(s.Transition.Reason), 1)
+	return e.Series
+}
+
+// endingOf returns the figures of a log since the latest end of its run.
+func endingOf(s State) ending {
+	from := len(s.Log)
 	for from > 0 && s.Log[from-1].Type != EntryFinished {
 		from--
 	}
 	e := ending{agent: seriesName(s.Agent)}
-	for i := from; i < n; i++ {
-		e.entry(s.Log, i)
+	if c := CheckpointOf(s.Log); c != nil && from == 0 {
+		e.Ending = c.Ending
+		e.Series = slices.Clone(e.Series)
+		for i := range e.Series {
+			e.Series[i].Figures = maps.Clone(e.Series[i].Figures)
+		}
 	}
-	last := e.current()
-	last.count(CounterRuns, 1)
-	last.count(CounterEnd+string(s.Transition.Reason), 1)
-	return e.series
+	for i := range s.Log[from:] {
+		e.entry(&s.Log[from+i])
+	}
+	return e
 }
 
-// ending collects the figures of a run that ends.
+// Ending are the figures of a run since its latest end.
+type Ending struct {
+	Series []FigureSeries `json:"series,omitempty"`
+	At     int            `json:"at,omitempty"`     // index of the series of the model that has responded last
+	Began  bool           `json:"began,omitempty"`  // whether it has responded
+	Queued *Time          `json:"queued,omitempty"` // the time at which the run was queued; nil if it waits, or if that is not known
+}
+
+// ending collects them.
 type ending struct {
-	agent  string
-	series []FigureSeries
-	at     int   // index of the series of the model that has responded last
-	began  bool  // whether it has responded
-	queued *Time // the time at which the run was queued; nil if it waits, or if that is not known
+	Ending
+
+	agent string
 }
 
 // current returns the figures of the latest model.
 func (e *ending) current() Figures {
-	if len(e.series) == 0 {
-		e.series = append(e.series, FigureSeries{SeriesKey{Agent: e.agent}, Figures{}})
+	if len(e.Series) == 0 {
+		e.Series = append(e.Series, FigureSeries{SeriesKey{Agent: e.agent}, Figures{}})
 	}
-	return e.series[e.at].Figures
+	return e.Series[e.At].Figures
 }
 
 // use makes a model the latest one. Figures before the first response belong to its model.
 func (e *ending) use(model string) {
 	model = seriesName(model)
-	if !e.began {
+	if !e.Began {
 		e.current()
-		e.series[0].Model, e.began = model, true
+		e.Series[0].Model, e.Began = model, true
 		return
 	}
-	if e.series[e.at].Model == model {
+	if e.Series[e.At].Model == model {
 		return
 	}
-	e.at = slices.IndexFunc(e.series, func(s FigureSeries) bool { return s.Model == model })
+	e.At = slices.IndexFunc(e.Series, func(s FigureSeries) bool { return s.Model == model })
 	switch {
-	case e.at >= 0:
-	case len(e.series) == maxRunSeries:
-		e.at = len(e.series) - 1
+	case e.At >= 0:
+	case len(e.Series) == maxRunSeries:
+		e.At = len(e.Series) - 1
 	default:
-		e.at = len(e.series)
-		e.series = append(e.series, FigureSeries{SeriesKey{e.agent, model}, Figures{}})
+		e.At = len(e.Series)
+		e.Series = append(e.Series, FigureSeries{SeriesKey{e.agent, model}, Figures{}})
 	}
 }
 
-// entry adds the i-th entry of a log.
-func (e *ending) entry(log []Entry, i int) {
-	x := &log[i]
+// entry adds an entry of a log.
+func (e *ending) entry(x *Entry) {
 	switch {
 	case x.Type == EntryModel:
 		if x.Message != nil {
@@ -332,13 +351,13 @@ func (e *ending) entry(log []Entry, i int) {
 			f.Observe(ToolTime, x.DurationMS)
 		}
 	case x.transition():
-		if e.queued != nil && x.Type != EntrySubmitted {
+		if e.Queued != nil && x.Type != EntrySubmitted {
 			claimed := x.At.Add(-time.Duration(x.DurationMS) * time.Millisecond)
-			e.current().Observe(QueueTime, claimed.Sub(e.queued.Time).Milliseconds())
+			e.current().Observe(QueueTime, claimed.Sub(e.Queued.Time).Milliseconds())
 		}
-		e.queued = nil
+		e.Queued = nil
 		if x.Status == Queued {
-			e.queued = &x.At
+			e.Queued = &x.At
 		}
 	}
 	if x.Usage != nil {

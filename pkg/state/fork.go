@@ -24,10 +24,15 @@ type ForkSource struct {
 // HistoryThrough returns the history of a log through a turn: it includes the responses of
 // the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
 // returns an error if turn is negative, if the run has not reached the turn, or if a call of
-// the turn has no result yet.
+// the turn has no result yet. A log that begins with a checkpoint has no history through the
+// turn of that checkpoint, nor through earlier ones.
 func HistoryThrough(log []Entry, turn int) (History, error) {
 	h := History{Turn: turn}
 	end, last := 0, 0
+	if c := CheckpointOf(log); c != nil {
+		last = log[0].Turn
+		h.Facts.Confidence = c.Confidence
+	}
 	for i, e := range log {
 		switch e.Type {
 		case EntryModel:

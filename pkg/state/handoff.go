@@ -21,9 +21,12 @@ func (s State) Definition() AgentRef {
 }
 
 // DefinitionAt returns the version of the agent that was responsible at the end of a turn of a run
-// with this log.
+// with this log, which may begin with a checkpoint of an earlier turn.
 func (s State) DefinitionAt(log []Entry, turn int) AgentRef {
 	at := AgentRef{s.Agent, s.AgentVersion}
+	if c := CheckpointOf(log); c != nil {
+		at = c.Agent
+	}
 	for i := range log {
 		if e := &log[i]; e.Handoff != nil && e.Turn <= turn {
 			at = e.Handoff.To

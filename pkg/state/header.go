@@ -71,6 +71,8 @@ func (p *packer) changing(s *State) {
 	p.NumOr(47, int64(s.Trouble.HookErrors))
 	p.TextOr(48, s.Active.Name)
 	p.NumOr(49, int64(s.Active.Version))
+	p.NumOr(50, s.Checkpoint)
+	p.NumOr(51, s.LogBytes)
 }
 
 // fixed writes the part that is fixed at submission. Its numbers begin at 64, so that both parts
@@ -169,6 +171,10 @@ func (u *unpacker) header(s *State) {
 			s.Active.Name = u.Text()
 		case 49:
 			s.Active.Version = u.Int()
+		case 50:
+			s.Checkpoint = u.Num()
+		case 51:
+			s.LogBytes = u.Num()
 		default:
 			if u.Field() < 40 {
 				u.rareOfHeader(s)

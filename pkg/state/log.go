@@ -24,6 +24,9 @@ const (
 	EntryTransition EntryType = "transition"
 	EntryWaiting    EntryType = "run.waiting"
 	EntryFinished   EntryType = "run.finished"
+
+	// EntryCheckpoint stands for the entries before it, for readers that need only the state of the run.
+	EntryCheckpoint EntryType = "history.checkpoint"
 )
 
 // Types of live events, which belong to an attempt and have no number.
@@ -139,6 +142,9 @@ type Entry struct {
 	ConfidenceDelta float64  `json:"confidence_delta,omitempty"`
 	Assessment      string   `json:"assessment,omitempty"`
 	Guidance        string   `json:"guidance,omitempty"`
+
+	// Checkpoint of history.checkpoint. Events do not have it.
+	Checkpoint *Checkpoint `json:"-"`
 }
 
 // transition reports whether e records a checkpoint.
@@ -208,6 +214,10 @@ func view(log []Entry, full bool) []Message {
 		}
 		n += len(e.Messages)
 	}
+	before := CheckpointOf(log)
+	if before != nil {
+		n += len(before.Messages)
+	}
 	out := make([]Message, 0, n)
 	shown := map[int64]bool{} // entries whose replacement is in out
 	var add func(m Message)
@@ -232,6 +242,11 @@ func view(log []Entry, full bool) []Message {
 			for _, m := range by.Messages {
 				add(m)
 			}
+		}
+	}
+	if before != nil {
+		for _, m := range before.Messages {
+			add(m)
 		}
 	}
 	for i := range log {

@@ -157,8 +157,14 @@ type State struct {
 	Transition Transition `json:"transition"`
 	Usage      Usage      `json:"usage"`
 
-	// Log is the first part of the run's log, as far as its reader has read it. Every store keeps the log
-	// separate from the header.
+	// Checkpoint is the number of the log's latest checkpoint; 0 if it has none.
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+
+	// LogBytes estimates the memory of Log, as Entry.Weight does. It is too small for runs of older builds.
+	LogBytes int64 `json:"log_bytes,omitempty"`
+
+	// Log is the run's log from its latest checkpoint on, or from its beginning if it has none, as far as its
+	// reader has read it. Every store keeps the log separate from the header.
 	Log []Entry `json:"-"`
 }
 
@@ -370,8 +376,16 @@ func (s State) CurrentTurn() int {
 	return s.Turn + 1
 }
 
-// LogLen returns the number of entries in the log that s carries.
-func (s State) LogLen() int64 { return int64(len(s.Log)) }
+// LogLen returns the number of entries in the log that s carries, those before its checkpoint included.
+func (s State) LogLen() int64 { return LogLen(s.Log) }
+
+// LogLen returns the number of entries in a log, those before its checkpoint included.
+func LogLen(log []Entry) int64 {
+	if len(log) == 0 {
+		return 0
+	}
+	return max(log[len(log)-1].Seq, int64(len(log)))
+}
 
 // Append returns s with e as the next entry of its log, under the next number (Entry.Seq), and with e
 // folded into the header. A header is therefore the same whether a worker folds a journaled model
@@ -380,6 +394,7 @@ func (s State) LogLen() int64 { return int64(len(s.Log)) }
 // States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {
 	e.Seq = s.LogLen() + 1
+	s.LogBytes += e.Weight()
 	s.Trouble.add(&e)
 	s.Trouble.Recovered += lostAttempts(s.Log, &e)
 	switch e.Type {
@@ -427,6 +442,10 @@ func (s State) Append(e Entry) State {
 		if e.Handoff != nil {
 			s.Active = e.Handoff.To
 		}
+	case EntryCheckpoint:
+		s.Checkpoint, s.LogBytes = e.Seq, e.Weight()
+		s.Log = append(make([]Entry, 0, spareEntries), e) // the entries before are not needed any more
+		return s
 	default:
 	}
 	// The first state that is appended to uses the capacity behind the log; any other state with
@@ -437,6 +456,9 @@ func (s State) Append(e Entry) State {
 	s.Log = append(s.Log, e)
 	return s
 }
+
+// spareEntries is the capacity of a log that begins with a checkpoint, so that a turn rarely copies it.
+const spareEntries = 8
 
 // Move returns s after the transition r: one version later, with the entry that records the transition
 // in the log. e carries its details, and the time At; Move sets the type, reason, version, status and

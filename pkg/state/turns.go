@@ -132,8 +132,9 @@ type Claim struct {
 
 	// State is the last committed header as it was committed: a run that a signal woke still has its
 	// wait or its end. A StartedAt that no commit has set is the time of the run's first claim.
-	// State.Log is the whole log, journaled entries included; the entries after the first Base ones are
-	// journaled. They are not folded into the header: the worker does that.
+	// State.Log is the log from the entry number State.Checkpoint on, or all of it if that is 0, journaled entries
+	// included; the entries after the first Base ones are journaled. They are not folded into the header: the
+	// worker does that. A journaled checkpoint therefore does not shorten the log yet.
 	State State
 	Base  int64
 
@@ -206,9 +207,9 @@ type Commit struct {
 	// ID identifies this commit and must not be empty. The store keeps that of the run's last commit.
 	ID string
 
-	// State is the next header, with the whole log. From is the length of the log in the store,
-	// journaled entries included; the entries of State.Log after it are appended. The journaled ones
-	// stay as they are.
+	// State is the next header, with the log from its checkpoint on. From is the length of the log in the
+	// store, journaled entries included; the entries of State.Log with higher numbers (After) are appended. The
+	// journaled ones stay as they are.
 	State State
 	From  int64
 

@@ -70,16 +70,29 @@ func addCost(a, b *MicroUSD) *MicroUSD {
 // the log has no response, if another model gave it, or if a compaction follows it: that replaced the prompt, so
 // nothing was lost.
 func CacheExpired(log []Entry, model string, u Usage) int64 {
-	for _, e := range slices.Backward(log) {
-		switch {
+	had := cached(log)
+	if had == nil || had.Model != model {
+		return 0
+	}
+	return max(0, had.Tokens-u.CacheReadTokens)
+}
+
+// cached returns what the provider's cache had after the last response; nil if that is not known, or if the prompt was
+// compacted since.
+func cached(log []Entry) *CachedPrompt {
+	for i := range slices.Backward(log) {
+		switch e := &log[i]; {
 		case e.Type == EntryCompacted:
-			return 0
+			return nil
 		case e.Type == EntryModel && e.Usage != nil && !e.Usage.Estimated:
-			if e.Message == nil || e.Message.Model != model {
-				return 0
+			if e.Message == nil {
+				return nil
 			}
-			return max(0, e.Usage.CacheReadTokens+e.Usage.CacheWriteTokens-u.CacheReadTokens)
+			return &CachedPrompt{e.Message.Model, e.Usage.CacheReadTokens + e.Usage.CacheWriteTokens}
 		}
 	}
-	return 0
+	if c := CheckpointOf(log); c != nil {
+		return c.Cached
+	}
+	return nil
 }

@@ -15,6 +15,11 @@ func (e *Entry) Weight() int64 {
 	for _, m := range e.Messages {
 		n += weigh(m)
 	}
+	if e.Checkpoint != nil {
+		for _, m := range e.Checkpoint.Messages {
+			n += weigh(m)
+		}
+	}
 	return int64(n)
 }
 

@@ -33,7 +33,7 @@ type Call struct {
 	// Metadata is that of the run. The tool must not change it.
 	Metadata map[string]string
 
-	// Log is the history of the run before this turn. The tool must not change it.
+	// Log is the history of the run before this turn, from its last checkpoint on. The tool must not change it.
 	Log []state.Entry
 
 	// Arguments is a JSON object.

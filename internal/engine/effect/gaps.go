@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -39,7 +40,7 @@ type recent struct {
 // if the run waited that long before the present call, or if runs of its agent often do. longWait also records the
 // wait before the present call.
 func (g *gaps) longWait(s *state.State, now time.Time) bool {
-	last := lastCall(s.Log)
+	last := loop.CalledAt(s.Log)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	name := s.Tenant + "\x00" + s.Definition().Name
@@ -70,14 +71,4 @@ func (r *recent) often() bool {
 		}
 	}
 	return long > 0 && float64(long) >= longShare*float64(have)
-}
-
-// lastCall returns the time of the latest response in a log; zero if there is none.
-func lastCall(log []state.Entry) time.Time {
-	for i := len(log) - 1; i >= 0; i-- {
-		if log[i].Type == state.EntryModel {
-			return log[i].At.Time
-		}
-	}
-	return time.Time{}
 }

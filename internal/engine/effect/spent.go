@@ -1,8 +1,6 @@
 package effect
 
 import (
-	"slices"
-
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -149,11 +147,8 @@ func expectedAnswer(req model.Request, log []state.Entry) int64 {
 	if req.MaxOutputTokens > 0 {
 		answer = min(answer, req.MaxOutputTokens)
 	}
-	for _, e := range slices.Backward(log) {
-		if e.Type == state.EntryModel && e.Usage != nil {
-			answer = e.Usage.OutputTokens
-			break
-		}
+	if last := loop.LastAnswer(log); last != nil {
+		answer = *last
 	}
 	return answer
 }

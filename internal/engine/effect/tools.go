@@ -30,6 +30,13 @@ type Tools struct {
 	// ProbeMargin after the deadline of a call, the answer "not done" of a probe is final. Until then the
 	// worker postpones the turn, by at least ProbeRetry.
 	ProbeMargin, ProbeRetry time.Duration
+
+	Log logs
+}
+
+// logs is the part of a store that has the entries before the checkpoint of a log.
+type logs interface {
+	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 }
 
 // maxResults bounds the results of calls that only this worker has: if it dies, other workers make the calls of
@@ -154,7 +161,7 @@ func (ts *tools) marks(t *Turn, a *agent.Agent, calls []state.OpenCall, batch []
 		if spec == nil {
 			continue
 		}
-		if !spec.Idempotent {
+		if !spec.Idempotent && spec.By != tool.ByHistory {
 			r.Started = append(r.Started, c.ID)
 		}
 		if s, ok := ts.startOf(t, spec, c); ok {
@@ -178,16 +185,41 @@ func (ts *tools) makeCall(ctx context.Context, t *Turn, a *agent.Agent, c state.
 	ctx, traced := ts.spans.tool(ctx, t, a, c)
 	defer func() { ts.spans.endTool(traced, o) }()
 	began := time.Now()
+	spec := a.Tool(c.Name)
+	if spec != nil && spec.By == tool.ByHistory {
+		return ts.readAgain(ctx, t, spec, c)
+	}
 	r, ok := ts.call(ctx, t, a, c)
 	if !ok {
 		return outcome{call: c}
 	}
-	spec := a.Tool(c.Name)
 	if spec != nil && r.Pending && !spec.Async {
 		r = tool.Error(fmt.Sprintf("Tool %q deferred its result, but it is not declared async, so the result is lost and the call may have had an effect. Continue without it; the author of the agent must declare the tool async (async: true; for a tool in Go turnpike.Async), or make it return the result", c.Name))
 	}
 	result := ts.resultOf(ctx, t, spec, c, r, time.Since(began))
 	return outcome{call: c, result: &result}
+}
+
+// readAgain answers a call that reads a result which is before the checkpoint of the log.
+func (ts *tools) readAgain(ctx context.Context, t *Turn, spec *agent.CompiledTool, c state.OpenCall) outcome {
+	began := time.Now()
+	r, err := loop.ReadResult(t.Run.Log, c.Arguments, spec.MaxResult)
+	if at, earlier := errors.AsType[*loop.EarlierError](err); earlier {
+		var entries []state.Entry
+		if entries, err = ts.cfg.Log.Log(ctx, t.Run.ID, at.Seq-1, 1); ctx.Err() != nil {
+			return outcome{call: c}
+		}
+		if err == nil {
+			r, err = loop.ReadResult(entries, c.Arguments, spec.MaxResult)
+		} else {
+			err = fmt.Errorf("the store did not return the result: %w: call again", err)
+		}
+	}
+	if err != nil {
+		r = loop.ToolResult{Content: err.Error(), IsError: true}
+	}
+	r.CallID, r.Name, r.Duration, r.At = c.ID, c.Name, time.Since(began), ts.clock.Now()
+	return outcome{call: c, result: &r}
 }
 
 // resultOf returns the result of a call, cut to the maximum size of a result. It makes the run refer to the

@@ -38,6 +38,9 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 	if err != nil {
 		return nil, t.notLoaded(ctx, &effect.NotLoadedError{Err: err})
 	}
+	if err := t.checkpoint(ctx, a); err != nil {
+		return nil, err
+	}
 	if began.Attempt > 1 {
 		k.cfg.Executor.Run(func() { began.Spent = t.spentBefore(a, began) })
 	}
@@ -148,5 +151,5 @@ func (t *turn) LogGrown(ctx context.Context, from, length int64) {
 			t.taker.cfg.Upkeep.Feed.Grown(t.s.Tenant, t.s.ID, length)
 		}
 	}
-	t.taker.cfg.Effects.Recorded(ctx, &t.effects, t.s.Log[:length])
+	t.taker.cfg.Effects.Recorded(ctx, &t.effects, state.Through(t.s.Log, length))
 }

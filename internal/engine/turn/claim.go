@@ -93,8 +93,8 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *tur
 // replayed returns the committed header with the journal entries of earlier attempts folded into it:
 // the state that the last of them had reached (F4).
 func replayed(c state.Claim) state.State {
-	s, journaled := c.State, c.State.Log[c.Base:]
-	s.Log = s.Log[:c.Base]
+	s, journaled := c.State, state.After(c.State.Log, c.Base)
+	s.Log = state.Through(s.Log, c.Base)
 	for _, e := range journaled {
 		s = s.Append(e)
 	}
@@ -110,7 +110,7 @@ func (c *claimed) began(at state.Time, worker string, maxAttempts int) loop.Turn
 	for _, id := range slices.Sorted(maps.Keys(c.Journal.Results)) {
 		e := c.Journal.Results[id]
 		began.Results = append(began.Results, loop.ToolResult{
-			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, Files: e.Message.Parts[0].Files, IsError: e.IsError, Reused: e.Type == state.EntryReused,
+			CallID: id, Name: e.Name, Content: contentOf(e), Images: e.Message.Parts[0].Images, Files: e.Message.Parts[0].Files, Origin: e.Message.Parts[0].Origin, IsError: e.IsError, Reused: e.Type == state.EntryReused,
 			Duration: time.Duration(e.DurationMS) * time.Millisecond, At: e.At,
 		})
 	}

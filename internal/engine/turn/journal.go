@@ -71,7 +71,7 @@ func (j *Journal) Response(ctx context.Context, log []state.Entry) error {
 // follows them: the next attempt makes that decision again. It writes nothing, and returns false, if the log
 // has no new response.
 func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err error) {
-	added := log[j.length:]
+	added := state.After(log, j.length)
 	end := slices.IndexFunc(added, func(e state.Entry) bool { return e.Type == state.EntryModel }) + 1
 	if end == 0 {
 		return false, nil
@@ -79,7 +79,7 @@ func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err
 	for end < len(added) && slices.Contains(facts, added[end].Type) {
 		end++
 	}
-	return true, j.write(ctx, log[:j.length+int64(end)], state.Record{})
+	return true, j.write(ctx, state.Through(log, j.length+int64(end)), state.Record{})
 }
 
 // facts are the types of entries that a loop adds to a response once.
@@ -140,7 +140,7 @@ func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 	defer cancel()
 	_, err := j.store.Record(ctx, j.lease.Lease, j.record(log, state.Record{}))
 	if err == nil {
-		j.grown(ctx, int64(len(log)))
+		j.grown(ctx, state.LogLen(log))
 	}
 	return err
 }
@@ -169,13 +169,13 @@ func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
 // Committed must be called after the commit, which has made the whole log durable.
 func (j *Journal) Committed(ctx context.Context, log []state.Entry) {
 	j.held = false
-	j.grown(ctx, int64(len(log)))
+	j.grown(ctx, state.LogLen(log))
 }
 
 // stamp writes the attempt into the entries that the store does not have yet. Like the worker and the duration,
 // which sign adds, the attempt is not visible to loops.
 func (j *Journal) stamp(log []state.Entry) {
-	added := log[j.length:]
+	added := state.After(log, j.length)
 	for i := range added {
 		if added[i].Attempt == 0 {
 			added[i].Attempt = j.cfg.Attempt
@@ -186,7 +186,7 @@ func (j *Journal) stamp(log []state.Entry) {
 // record returns r with the entries of log that the store does not have yet.
 func (j *Journal) record(log []state.Entry, r state.Record) state.Record {
 	j.stamp(log)
-	r.From, r.Entries = j.length, log[j.length:]
+	r.From, r.Entries = j.length, state.After(log, j.length)
 	return r
 }
 
@@ -199,7 +199,7 @@ func (j *Journal) write(ctx context.Context, log []state.Entry, r state.Record) 
 		if err == nil {
 			j.lease.Wrote()
 			j.lease.Interrupt(abort)
-			j.grown(ctx, int64(len(log)))
+			j.grown(ctx, state.LogLen(log))
 			return nil
 		}
 		if final(err) || !clock.Pause(within, storePause) {
@@ -233,7 +233,7 @@ func (j *Journal) grown(ctx context.Context, length int64) {
 
 func entryOf(r loop.ToolResult) state.Entry {
 	m := state.ToolResult(r.CallID, r.Content, r.IsError, r.Images...)
-	m.Parts[0].Files = r.Files
+	m.Parts[0].Files, m.Parts[0].Origin = r.Files, r.Origin
 	m.At = r.At
 	return state.Entry{
 		Type: state.EntryTool, At: r.At, Message: &m, CallID: r.CallID, Name: r.Name, IsError: r.IsError,

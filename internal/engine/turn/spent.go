@@ -24,7 +24,7 @@ func (t *turn) recordSpent(ctx context.Context, cut loop.Aborted) {
 func (t *turn) spentBefore(a *agent.Agent, began loop.TurnBegan) state.Usage {
 	attempts := t.claim.Attempt
 	known := 1 // the last attempt that has journaled something: it counted those before it
-	for _, e := range t.s.Log[t.claim.Base:] {
+	for _, e := range state.After(t.s.Log, t.claim.Base) {
 		known = max(known, e.Attempt)
 	}
 	if attempts <= known {

@@ -36,11 +36,16 @@ type notifier interface {
 }
 
 // Config has the dependencies and settings of a Taker. Quarantine, Upkeep.Feed and Tracer may be nil; all other
-// fields are required.
+// fields but CheckpointBytes are required.
 type Config struct {
 	Worker      string // names the worker in leases and in the audit trail
 	MaxAttempts int    // attempts at a turn; the next claim ends the run as poisoned
-	Periods     upkeep.Periods
+
+	// CheckpointBytes is the memory of a log, from its last checkpoint on, above which a turn begins with the next
+	// checkpoint; 0 means the constant CheckpointBytes.
+	CheckpointBytes int64
+
+	Periods upkeep.Periods
 
 	Effects    *effect.Performer
 	Agents     *definition.Agents
@@ -80,6 +85,9 @@ func New(store store, b notifier, cfg Config) (*Taker, error) {
 	m, err := newMetrics(cfg.Registry)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.CheckpointBytes == 0 {
+		cfg.CheckpointBytes = CheckpointBytes
 	}
 	return &Taker{cfg: cfg, store: store, bus: b, metrics: m, writing: context.Background()}, nil
 }

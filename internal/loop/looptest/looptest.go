@@ -35,6 +35,7 @@ type run struct {
 	journal   int         // entries of s.Log that would survive a crash
 	effect    loop.Effect
 	now       state.Time
+	shadow    *shadow // nil without a checkpoint
 }
 
 // compile compiles a definition, and returns the agent with the factory of its loop.
@@ -107,6 +108,7 @@ func (r *run) step(ev loop.Event) {
 	if diff := cmp.Diff(happened, fmt.Sprintf("%+v", ev)); diff != "" {
 		r.t.Fatalf("Step changed its event %T (A2):\n%s", ev, diff)
 	}
+	r.follow(ev, d)
 	r.s, r.effect = d.Next, d.Effect
 	switch effect := d.Effect.(type) {
 	case nil:
@@ -227,7 +229,14 @@ func (r *run) crash() {
 	journaled := r.s.Log[len(r.committed.Log):r.journal]
 	r.s = r.committed
 	for _, e := range journaled {
-		r.s = r.s.Append(e)
+		if e.Type == state.EntryCheckpoint {
+			r.s = withCheckpoint(r.s, e)
+		} else {
+			r.s = r.s.Append(e)
+		}
+	}
+	if r.shadow != nil {
+		r.shadow.lose(journaled)
 	}
 }
 

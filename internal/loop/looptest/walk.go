@@ -133,6 +133,9 @@ func (w *walk) over() bool {
 func (w *walk) start(signals []state.Signal) {
 	w.attempt++
 	w.signals = signals
+	if w.attempt == 1 && !w.aborted && w.chance("checkpoint", 3) {
+		w.checkpoint()
+	}
 	ev := loop.TurnBegan{At: w.at(), Worker: "w", Attempt: w.attempt, Signals: signals, Results: w.results, Started: w.started, Poisoned: w.attempt > 5}
 	if w.aborted {
 		ev.Abort = &state.Abort{Reason: "enough"}

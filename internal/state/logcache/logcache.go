@@ -26,7 +26,7 @@ type Cache struct {
 	logs  map[state.RunID]*list.Element
 }
 
-// Known is the cached part of a run. The zero value means nothing.
+// Known is the cached part of a run: its log from a checkpoint on, or from its beginning. The zero value means nothing.
 type Known struct {
 	Entries []state.Entry
 	Sum     string // of the last entry, as Sum gives it
@@ -137,7 +137,7 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	counted := 0
 	if e := c.logs[run]; e != nil {
 		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-		if len(old.entries) <= len(entries) {
+		if len(old.entries) <= len(entries) && old.entries[0].Seq == entries[0].Seq {
 			l.bytes, counted = old.bytes, len(old.entries)
 		}
 		c.drop(e)

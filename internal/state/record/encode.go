@@ -67,6 +67,8 @@ func Encode(r Record) ([]byte, error) {
 	}
 	p.Texts(35, r.Indexed)
 	p.YesOr(36, r.Interrupted)
+	p.NumOr(37, int64(r.CheckpointAt))   //nolint:gosec // a position of a stream
+	p.NumOr(38, int64(r.CheckpointNext)) //nolint:gosec // as above
 	return p.Bytes()
 }
 
@@ -173,6 +175,10 @@ func (r *Record) decodeRare(u *wire.Unpacker) error {
 		r.Indexed = append(r.Indexed, u.Text())
 	case 36:
 		r.Interrupted = u.Yes()
+	case 37:
+		r.CheckpointAt = uint64(u.Num()) //nolint:gosec // as it was written
+	case 38:
+		r.CheckpointNext = uint64(u.Num()) //nolint:gosec // as above
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func full() record.Record {
 		Evicted: []string{"t1", "t2"}, EvictedAt: at, Abort: &state.Abort{Reason: "enough"}, AbortReach: 1, Interrupted: true,
 		Awaits: []string{"approval:c"}, Inbox: []state.Signal{{ID: "s"}}, InboxBytes: 7, Seen: []string{"s"}, SeenMarks: map[string]string{"s": "f"},
 		Started: []string{"c"}, Starts: []state.Start{{CallID: "c"}}, Results: []state.Entry{{Type: state.EntryTool, Attempt: 1, CallID: "c"}},
-		CommitID: "k", Committed: state.Committed{Status: state.Waiting, Version: 2}, LogLen: 9, Base: 7, Finalized: 5,
+		CommitID: "k", Committed: state.Committed{Status: state.Waiting, Version: 2}, LogLen: 9, Base: 7, Finalized: 5, CheckpointAt: 4, CheckpointNext: 6,
 		Due: at, WakeAt: at, Sweeps: 4, Key: "n", Indexed: []string{"n", "m"}, Sealed: "x", QueuedAt: at,
 	}
 }

@@ -71,6 +71,11 @@ type Record struct {
 	WakeAt state.Time `json:"wake_at,omitzero"` // State.Due of a waiting run
 	Sweeps int        `json:"sweeps,omitempty"` // see state.Due.Sweeps
 
+	// CheckpointAt is the position of the log's checkpoint (state.State.Checkpoint), and CheckpointNext that of one
+	// that is only journaled, for a store that finds entries by a position. Only that store sets them.
+	CheckpointAt   uint64 `json:"checkpoint_at,omitempty"`
+	CheckpointNext uint64 `json:"checkpoint_next,omitempty"`
+
 	// Key is the name of the run's idempotency key, in a store that needs the name to delete the key.
 	Key string `json:"key,omitempty"`
 
@@ -351,7 +356,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 	if c.RequireInboxConsumed && c.State.Status.Terminal() && r.unconsumed(c) {
 		return nil, state.Committed{}, state.ErrUnconsumedSignals
 	}
-	entries := c.State.Log[c.From:]
+	entries := state.After(c.State.Log, c.From)
 	r.Header = c.State
 	r.Header.Log = nil
 	gone := max(0, min(c.Consumed, len(r.Inbox)))

@@ -112,7 +112,7 @@ func testFormats(t *testing.T, s *suite) {
 			}
 			// Turns change these fields.
 			same := run
-			same.Format, same.Status, same.Transition, same.Version, same.UpdatedAt, same.StartedAt = got.Format, got.Status, got.Transition, version, got.UpdatedAt, got.StartedAt
+			same.Format, same.Status, same.Transition, same.Version, same.UpdatedAt, same.StartedAt, same.LogBytes = got.Format, got.Status, got.Transition, version, got.UpdatedAt, got.StartedAt, got.LogBytes
 			if diff := cmp.Diff(encode(t, same), encode(t, got)); diff != "" {
 				t.Errorf("%s after SetFormat(%d):\n%s", what, write, diff)
 			}

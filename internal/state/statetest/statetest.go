@@ -54,6 +54,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"LoopState", testLoopState},
 		{"Record", testRecord},
 		{"Commit", testCommit},
+		{"Checkpoint", testCheckpoint},
 		{"CommitFenced", testCommitFenced},
 		{"CommitRace", testCommitRace},
 		{"Release", testRelease},

@@ -133,7 +133,7 @@ func (s store) Record(ctx context.Context, l state.Lease, r state.Record) (*stat
 }
 
 func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
-	s.p.s.writes(s.p, c.State.Log[c.From:])
+	s.p.s.writes(s.p, state.After(c.State.Log, c.From))
 	return ask(ctx, s.p, s.write("commit", l.Run, l.Version), func() (state.Committed, error) {
 		before, _ := s.p.s.record(l.Run)
 		got, err := s.p.s.store.Commit(live(), l, c)

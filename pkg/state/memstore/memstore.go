@@ -285,7 +285,7 @@ func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
 		return c, false
 	}
 	c = rec.Claim(q, s.now())
-	c.State.Log, err = r.entries(0, 0)
+	c.State.Log, err = r.entries(c.State.Checkpoint-1, 0)
 	return c, err == nil && c.Outcome == state.Claimed
 }
 
@@ -301,7 +301,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 			return nil, nil
 		}
 		var err error
-		c.State.Log, err = s.runs[q.Run].entries(0, 0)
+		c.State.Log, err = s.runs[q.Run].entries(c.State.Checkpoint-1, 0)
 		return nil, err
 	})
 	if errors.Is(err, state.ErrDeleted) {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // maxLogBytes is the maximum size of the logs kept in memory, in encoded bytes.
 const maxLogBytes = 64 << 20
 
-// cachedLog is a run's log up to a message of the stream.
+// cachedLog is a run's log, from its checkpoint on or from its beginning, up to a message of the stream.
 type cachedLog struct {
 	entries []state.Entry
 	seq     uint64
@@ -31,13 +32,48 @@ func (l *cachedLog) add(entries []state.Entry, seq uint64, bytes int) {
 	}
 }
 
+// cut removes the entries before a checkpoint.
+func (l *cachedLog) cut(checkpoint int64) {
+	have := len(l.entries)
+	if l.entries = state.FromCheckpoint(l.entries, checkpoint); len(l.entries) == have {
+		return
+	}
+	l.entries = slices.Clone(l.entries) // the others become free
+	size := int64(0)
+	for i := range l.entries {
+		size += l.entries[i].Weight()
+	}
+	l.bytes = int(size)
+}
+
+// page is the end of a part of a log that was read and not kept: so many entries are up to a message of the stream.
+type page struct {
+	entries int64
+	seq     uint64
+}
+
+// maxPages is the maximum number of pages that are kept; one more clears all.
+const maxPages = 1000
+
+// noteCheckpoint notes in rec, which follows the version v of a run with entries, where the stream has the run's
+// checkpoint: in the next message of the run after that of v.
+func noteCheckpoint(rec *record.Record, v version, entries []state.Entry) {
+	if slices.ContainsFunc(entries, func(e state.Entry) bool { return e.Type == state.EntryCheckpoint }) {
+		rec.CheckpointNext = v.seq
+	}
+	if rec.Header.Checkpoint != v.rec.Header.Checkpoint {
+		rec.CheckpointAt, rec.CheckpointNext = rec.CheckpointNext, 0
+	}
+}
+
 // extend adds entries that this process has written to the cached log.
-func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry, bytes int) {
+func (s *Store) extend(id state.RunID, before, seq uint64, entries []state.Entry, bytes int, checkpoint int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l, ok := s.logs[id]; ok && l.seq == before {
 		l.entries = slices.Clip(l.entries) // others read it
 		l.add(entries, seq, bytes)
+		l.cut(checkpoint)
 		s.hold(id, l)
 	}
 }
@@ -61,17 +97,26 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 	}
 }
 
-// logAt returns a run's log as of a message of the stream, reading what is new: up to most entries
-// and perhaps some more, or all if most is 0.
-func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64, most int64) ([]state.Entry, error) {
+// logAt returns the entries of a run's log with numbers above after, as of a version of the run, and perhaps earlier
+// ones: all, or those up to most and perhaps some more if most is not 0. It keeps what a claim needs. Other readers
+// get their entries, and the next page begins where they stopped.
+func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, most int64) ([]state.Entry, error) {
 	s.mu.Lock()
-	l := s.logs[id]
+	l, p := s.logs[id], s.pages[id]
 	s.mu.Unlock()
-	if l.seq > seq {
-		l = cachedLog{} // a rare reader of the past
+	begin := v.rec.Header.Checkpoint - 1
+	keeps := after >= begin
+	switch {
+	case l.seq <= v.seq && len(l.entries) > 0 && l.entries[0].Seq-1 <= after: // the cached log has what is needed, or the beginning of it
+	case keeps:
+		l = cachedLog{seq: v.rec.CheckpointAt}
+	case p.entries <= after && p.seq <= v.seq:
+		l = cachedLog{seq: p.seq}
+	default:
+		l = cachedLog{}
 	}
 	l.entries = slices.Clip(l.entries) // others read it
-	for l.seq < seq && (most == 0 || int64(len(l.entries)) < most) {
+	for l.seq < v.seq && (most == 0 || state.LogLen(l.entries) < most) {
 		m, err := s.stream.GetMsg(ctx, l.seq+1, jetstream.WithGetMsgSubject(s.runSubject(id)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
@@ -79,18 +124,30 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, seq uint64, most int6
 		if err != nil {
 			return nil, fmt.Errorf("read log of run %s: %w", id, err)
 		}
-		if m.Sequence > seq {
+		if m.Sequence > v.seq {
 			break
 		}
 		ch, err := decode(id, m.Data)
 		if err != nil {
 			return nil, fmt.Errorf("decode log of run %s: %w", id, err)
 		}
+		before := l.seq
 		l.add(ch.entries, m.Sequence, len(m.Data))
+		if !keeps {
+			p = page{ch.record.LogLen - int64(len(ch.entries)), before} // the next page may begin within this message
+			l.entries = state.After(l.entries, after)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.logs[id].seq < l.seq {
+	if _, known := s.index[id]; !keeps && known {
+		if len(s.pages) >= maxPages {
+			clear(s.pages)
+		}
+		s.pages[id] = p
+	}
+	if keeps && s.logs[id].seq < l.seq {
+		l.cut(v.rec.Header.Checkpoint)
 		s.hold(id, l)
 	}
 	return l.entries, nil

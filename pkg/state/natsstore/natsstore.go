@@ -56,8 +56,9 @@ type Store struct {
 	timers   timers
 	warned   bool // whether the warning about too many runs was logged
 	logs     map[state.RunID]cachedLog
-	logBytes int // bytes in logs
-	maxBytes int // maximum of logBytes
+	logBytes int                  // bytes in logs
+	pages    map[state.RunID]page // where readers of parts of logs that are not in logs have stopped
+	maxBytes int                  // maximum of logBytes
 
 	batchLocks [batchLocks]sync.Mutex // of records of deleted batches, by shard of the first run
 
@@ -106,7 +107,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), timers: newTimers(), logs: map[state.RunID]cachedLog{}, maxBytes: maxLogBytes, suspected: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg, nc: nc, js: js, index: map[state.RunID]version{}, active: record.ActiveRuns{}, lists: lists{}, schedule: newSchedule(), timers: newTimers(), logs: map[state.RunID]cachedLog{}, pages: map[state.RunID]page{}, maxBytes: maxLogBytes, suspected: make(chan struct{}, 1)}
 	want := jetstream.StreamConfig{
 		Name:     streamName(cfg.Prefix, "STATE"),
 		Subjects: []string{cfg.Prefix + ".state.>"}, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
@@ -226,6 +227,7 @@ func (s *Store) forget(id state.RunID) {
 	delete(s.index, id)
 	s.logBytes -= s.logs[id].bytes
 	delete(s.logs, id)
+	delete(s.pages, id)
 }
 
 // learn puts a record into the index unless the index has a later one.
@@ -351,6 +353,7 @@ func (s *Store) updateWith(ctx context.Context, id state.RunID, figures string, 
 			known = false
 			continue
 		}
+		noteCheckpoint(&rec, v, entries)
 		data, err := change{op, rec, entries}.encode()
 		if err != nil {
 			return err
@@ -366,7 +369,7 @@ func (s *Store) updateWith(ctx context.Context, id state.RunID, figures string, 
 		}
 		if err == nil {
 			s.learn(id, version{rec, seq})
-			s.extend(id, v.seq, seq, entries, len(data))
+			s.extend(id, v.seq, seq, entries, len(data), rec.Header.Checkpoint)
 			return nil
 		}
 		known = false

@@ -93,6 +93,7 @@ func (s *Store) readAnew(ctx context.Context) {
 		s.mu.Lock()
 		s.index, s.active, s.lists, s.schedule, s.timers = map[state.RunID]version{}, record.ActiveRuns{}, lists{}, newSchedule(), newTimers()
 		s.logs, s.logBytes, s.last, s.newest = map[state.RunID]cachedLog{}, 0, mark{}, 0
+		s.pages = map[state.RunID]page{}
 		s.mu.Unlock()
 		once, cancel := context.WithTimeout(ctx, time.Minute)
 		info, err := s.stream.Info(once)
@@ -120,6 +121,7 @@ func (s *Store) compare(id state.RunID, had uint64, v version) {
 	s.mu.Lock()
 	s.logBytes -= s.logs[id].bytes
 	delete(s.logs, id)
+	delete(s.pages, id)
 	s.mu.Unlock()
 	s.suspect()
 }

@@ -122,9 +122,8 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	known := s.logs[id].entries
 	s.mu.Unlock()
 	after = max(after, 0)
-	if there := int64(len(known)) - after; limit > 0 && there >= int64(limit) {
-		end := after + int64(limit)
-		return known[after:end:end], nil
+	if limit > 0 && len(known) > 0 && known[0].Seq-1 <= after && state.LogLen(known)-after >= int64(limit) {
+		return slices.Clip(state.After(known, after)[:limit]), nil
 	}
 	v, _, err := s.read(ctx, id)
 	if err != nil {
@@ -134,11 +133,10 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if limit > 0 {
 		most = after + int64(limit)
 	}
-	entries, err := s.logAt(ctx, id, v.seq, most)
-	if err != nil || after >= int64(len(entries)) {
+	entries, err := s.logAt(ctx, id, v, after, most)
+	if entries = state.After(entries, after); err != nil || len(entries) == 0 {
 		return nil, err
 	}
-	entries = entries[after:]
 	if limit > 0 && limit < len(entries) {
 		entries = entries[:limit]
 	}
@@ -185,15 +183,15 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 // withLog returns a claim with the log of its run.
 func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ state.Claim, err error) {
 	s.mu.Lock()
-	seq := s.index[id].seq
+	v := s.index[id]
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, id, seq, 0); err != nil {
+	if c.State.Log, err = s.logAt(ctx, id, v, max(0, c.State.Checkpoint-1), 0); err != nil {
 		return state.Claim{}, err
 	}
-	if int64(len(c.State.Log)) < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored data is damaged: restore the stream from a backup", id, len(c.State.Log), c.LogLen)
+	if have := c.State.LogLen(); have < c.LogLen {
+		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored data is damaged: restore the stream from a backup", id, have, c.LogLen)
 	}
-	c.State.Log = c.State.Log[:c.LogLen:c.LogLen]
+	c.State.Log = slices.Clip(state.FromCheckpoint(state.Through(c.State.Log, c.LogLen), c.State.Checkpoint))
 	return c, nil
 }
 

@@ -25,6 +25,7 @@ const (
 	fieldLane         = "ln"
 	fieldFinalized    = "fin"  // log entries at the time the run was last finalized
 	fieldBase         = "base" // committed entries
+	fieldCheckpoint   = "cp"   // number of the last checkpoint in the committed log; missing if it has none
 	fieldWake         = "wake" // end of the wait (ms), 0 for never
 	fieldSweeps       = "sw"   // sweeps that have returned the run, see state.Due.Sweeps
 	fieldPaused       = "pz"   // claims of this version that ended with a pause of their worker
@@ -101,6 +102,7 @@ const (
 	claimFixed // as header
 	claimPaused
 	claimTakenOver // ms, 0 if no lease was ended
+	claimFrom      // log entries before tail
 )
 
 type recordPlace int

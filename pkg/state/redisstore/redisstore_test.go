@@ -61,6 +61,8 @@ func TestStore(t *testing.T) {
 	statetest.Heartbeats(t, open(t, url))
 	statetest.SmallSignals(t, open(t, url))
 	statetest.ManySignals(t, open(t, url))
+	shared := "test-" + ulid.Make().String()
+	statetest.Checkpoint(t, openAt(t, url, shared), openAt(t, url, shared))
 }
 
 // The scripts and internal/state/record implement the same protocol.

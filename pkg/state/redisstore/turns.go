@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
 	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), len(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load())
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load())
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
@@ -59,9 +60,13 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		c.State.Log = known.Entries
 	}
 	if c.LogLen > c.State.LogLen() {
-		if c.State.Log, err = s.extend(ctx, q.Run, c.State.Log, tail, c.LogLen); err != nil {
+		if c.State.Log, err = s.extend(ctx, q.Run, c.State.Log, r.num(claimFrom), tail, c.LogLen); err != nil {
 			return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 		}
+	}
+	c.State.Log = state.FromCheckpoint(c.State.Log, c.State.Checkpoint)
+	if state.CheckpointOf(c.State.Log) != nil {
+		c.State.Checkpoint = c.State.Log[0].Seq // an older build may have dropped it from the header
 	}
 	if err := fill(&c, r); err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
@@ -75,9 +80,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
 // extend returns the known log with the rest of its first n entries: tail, or what extend reads if
-// tail is empty. If another process has appended more in the meantime, it has fenced this claim.
-func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, tail []string, n int64) ([]state.Entry, error) {
-	from := int64(len(known))
+// tail is empty. The rest begins after the first from entries, with a checkpoint if no log is known. If another process
+// has appended more in the meantime, it has fenced this claim.
+func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, from int64, tail []string, n int64) ([]state.Entry, error) {
 	if len(tail) == 0 {
 		var err error
 		if tail, err = s.rdb.LRange(ctx, s.keys.run(run).log, from, n-1).Result(); err != nil {
@@ -88,7 +93,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		return nil, fmt.Errorf("read log: it has %d entries, the header says %d: the stored data is damaged: restore Redis from a backup", from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
-	log, err := decodeEntries(append(make([]state.Entry, 0, n+capacityFor(n)), known...), from, tail)
+	log, err := decodeEntries(append(make([]state.Entry, 0, int64(len(known)+len(tail))+capacityFor(n)), known...), from, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +156,7 @@ func fillStart(j *state.Journal, id, stored string) error {
 
 // resumed returns the answer to an eager claim.
 func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
-	n := int64(len(known.Entries))
+	n := state.LogLen(known.Entries)
 	c := state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
@@ -261,7 +266,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	entries, err := encodeEntries(c.State.Log[c.From:])
+	entries, err := encodeEntries(state.After(c.State.Log, c.From))
 	if err != nil {
 		return state.Committed{}, err
 	}
@@ -276,7 +281,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c),
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c), checkpointOf(c.State),
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists, k.figures}, args...)
 	if err != nil {
@@ -410,4 +415,12 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, de
 	default:
 		return state.Wake{Publish: r.flag(wakePublish), Version: r.num(wakeVersion), Priority: state.Priority(r.str(wakeLane)), Tenant: r.str(wakeTenant)}, nil
 	}
+}
+
+// checkpointOf returns the number of the checkpoint of a state as the argument of a script.
+func checkpointOf(st state.State) string {
+	if st.Checkpoint == 0 {
+		return ""
+	}
+	return strconv.FormatInt(st.Checkpoint, 10)
 }

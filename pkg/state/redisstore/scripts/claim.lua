@@ -3,12 +3,12 @@
 --   the last commit, the caller knows its header and all entries up to there
 -- returns claim, verdict {'behind'}, {'missing'}, {'deleted'} or {'newer'}
 --   The reply ends after clock unless the run was claimed. header and fixed are '' if the caller knows them. known is the number
---   of the caller's entries that are valid: all or nothing. tail has the entries after those, unless they are many: data that
---   passes through a script costs ten times as much.
+--   of the caller's entries that are valid: all or nothing. tail has the entries after those, and from the checkpoint on, unless
+--   they are many: data that passes through a script costs ten times as much.
 local R, L, J, I, D, C, H, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 if behind(M, ARGV[12]) then return {'behind'} end
-local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva'))
+local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt, checkpoint = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva', 'cp'))
 if not status then local word = absent(R); return {word} end
 if newer(format) then return {'newer'} end
 local clock, want = now(), tonumber(ARGV[2])
@@ -59,6 +59,8 @@ if ARGV[9] == '' or ARGV[9] ~= commitID then
   end
 end
 local length, tail = redis.call('LLEN', L), {}
-if length - known <= 32 then tail = redis.call('LRANGE', L, known, -1) end
+local from = math.max(known, tonumber(checkpoint or 1) - 1)
+if known < from then known = 0 end
+if length - from <= 32 then tail = redis.call('LRANGE', L, from, -1) end
 local journal, takenOver = redis.call('HGETALL', J), string.match(evictedAt or '', '^' .. version .. ' (%d+)$') or 0
-return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0, takenOver}
+return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0, takenOver, from}

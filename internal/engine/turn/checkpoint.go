@@ -1,0 +1,51 @@
+package turn
+
+import (
+	"context"
+	"errors"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// CheckpointBytes is the default of Config.CheckpointBytes.
+const CheckpointBytes = 1 << 20
+
+// checkpoint journals a checkpoint of the history, before the turn decides anything, if the log from its last
+// checkpoint on has become large. Whether that fits into the store must not depend on the rest of the turn, so it
+// is a write of its own, and the turn goes on without a checkpoint that the store has no capacity for. Only the
+// first attempt of a turn makes one, because later ones count what earlier ones have journaled.
+func (t *turn) checkpoint(ctx context.Context, a *agent.Agent) error {
+	if t.claim.Attempt > 1 || t.claim.Abort != nil || t.s.LogLen() != t.claim.Base || !t.outgrown() {
+		return nil
+	}
+	next, ok := t.s, false
+	t.taker.cfg.Executor.Run(func() { next, ok = loop.Checkpoint(t.s, a, t.taker.cfg.Clock.Now()) })
+	if !ok {
+		return nil
+	}
+	before := t.s
+	t.s = next
+	err := t.journal.Response(ctx, t.s.Log)
+	if _, full := errors.AsType[*state.TooLargeError](err); full {
+		t.s = before
+		return nil
+	}
+	return err
+}
+
+// outgrown reports whether the log without its checkpoint takes more memory than CheckpointBytes and the checkpoint
+// together: a checkpoint writes the view again.
+func (t *turn) outgrown() bool {
+	size, view := int64(0), int64(0)
+	for i := range t.s.Log {
+		e := &t.s.Log[i]
+		if e.Type == state.EntryCheckpoint {
+			view = e.Weight()
+			continue
+		}
+		size += e.Weight()
+	}
+	return size > t.taker.cfg.CheckpointBytes+view
+}
