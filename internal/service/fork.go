@@ -100,12 +100,17 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 	if source.Loop == "single_call" {
 		return state.State{}, problem(conflict, api.CodeNotSupported, "run %s uses the loop single_call, which makes one model call, so a fork could only repeat it: submit a new run instead", source.ID)
 	}
-	log, err := s.history(ctx, source.ID)
-	if err != nil {
-		return state.State{}, err
-	}
+	var log []state.Entry
 	handedOff := false
 	if req.Turn != nil {
+		var err error
+		turn := *req.Turn
+		if turn < 0 {
+			turn = source.Turn // HistoryThrough refuses it, and names the turns that exist
+		}
+		if log, err = s.through(ctx, source, turn); err != nil {
+			return state.State{}, err
+		}
 		responsible := source.DefinitionAt(log, *req.Turn)
 		handedOff = responsible.Name != source.Agent
 		source.Agent, source.AgentVersion = responsible.Name, responsible.Version
@@ -125,7 +130,7 @@ func (s *Submissions) forked(ctx context.Context, c access.Caller, source state.
 		return state.State{}, err
 	}
 	f := &fork{source: source.ID}
-	if f.asked, err = s.askedBefore(ctx, source, log); err != nil {
+	if f.asked, err = s.askedBefore(ctx, source.ID); err != nil {
 		return state.State{}, err
 	}
 	a, err := s.forkVersion(ctx, f, source, before, req)

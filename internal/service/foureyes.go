@@ -20,20 +20,17 @@ func (k *core) asked(ctx context.Context, principal string, id state.RunID) (in 
 	return in, err
 }
 
-// askedBefore returns the principals who have requested something in a run with this log, or in its ancestors.
-func (k *core) askedBefore(ctx context.Context, st state.State, log []state.Entry) ([]string, error) {
-	all := state.Askers(nil, log)
-	if st.Parent == nil {
-		return all, nil
-	}
-	err := k.eachLog(ctx, st.Parent.RunID, func(_ state.RunID, log []state.Entry) bool {
+// askedBefore returns the principals who have requested something in a run or in its ancestors.
+func (k *core) askedBefore(ctx context.Context, id state.RunID) (all []string, err error) {
+	err = k.eachLog(ctx, id, func(_ state.RunID, log []state.Entry) bool {
 		all = state.Askers(all, log)
 		return true
 	})
 	return all, err
 }
 
-// eachLog calls more with parts of the logs of a run and of its ancestors, the run's first, until more returns false.
+// eachLog calls more with parts of the logs of a run and of its ancestors, each from its last checkpoint on, the run's
+// first, until more returns false.
 // It ends without an error at an ancestor that retention has deleted.
 func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
@@ -45,7 +42,7 @@ func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.R
 			return err
 		}
 		enough := false
-		err = k.eachPage(ctx, id, func(page []state.Entry, _ int64) (bool, error) {
+		err = k.eachPage(ctx, id, st.Checkpoint-1, func(page []state.Entry, _ int64) (bool, error) {
 			enough = !more(id, page)
 			return enough, nil
 		})

@@ -2,15 +2,17 @@ package service
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 const (
-	// maxHistory is the maximum memory of a run's log, in bytes, if a request forks or continues the run. A worker
-	// holds all of the log during a turn, and so does a reader of the run.
-	maxHistory = 32 << 20
+	// maxView is the maximum memory of the part of a run's log that a turn needs, in bytes, if a request forks or
+	// continues the run: what the model sees, and the entries since the last checkpoint. A worker holds all of it
+	// during a turn.
+	maxView = 32 << 20
 
 	// leastPage and mostPage bound the number of log entries in one read, and pageWeight is
 	// the approximate memory limit of one. With a distant store, a log of many small entries
@@ -20,10 +22,11 @@ const (
 	pageWeight = 4 << 20
 )
 
-// eachPage calls visit with the log of a run page by page, and the approximate memory of each page in bytes, until
-// visit returns true or an error.
-func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
-	for after, limit := int64(0), leastPage; ; {
+// eachPage calls visit with the log of a run after its first entries page by page, and the approximate memory of each
+// page in bytes, until visit returns true or an error.
+func (k *core) eachPage(ctx context.Context, id state.RunID, after int64, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
+	after = max(0, after)
+	for limit := leastPage; ; {
 		page, err := k.store.Log(ctx, id, after, limit)
 		if err != nil {
 			return err
@@ -40,18 +43,76 @@ func (k *core) eachPage(ctx context.Context, id state.RunID, visit func(page []s
 	}
 }
 
-// history returns the log of a run, or a problem if the log takes more memory than maxHistory. It waits for its turn:
-// see InTurn.
-func (k *core) history(ctx context.Context, id state.RunID) (log []state.Entry, err error) {
+// checkView returns an error if the part of a run's log that its next turn needs takes more memory than maxView.
+func checkView(st state.State) error {
+	if st.LogBytes > maxView {
+		return viewTooLarge(st.ID)
+	}
+	return nil
+}
+
+func viewTooLarge(id state.RunID) error {
+	return problem(tooLarge, api.CodeBodyTooLarge, "what the model sees of run %s is larger than %d MiB, the maximum of a run that is forked or continued: submit a new run with the parts that matter, and let the agent compact its history", id, maxView>>20)
+}
+
+// tail returns the end of a run's log from its last response or its last transition on, whichever is earlier.
+func (k *core) tail(ctx context.Context, st state.State) (log []state.Entry, err error) {
 	err = k.InTurn(ctx, func() error {
+		return k.eachPage(ctx, st.ID, st.Checkpoint-1, func(page []state.Entry, _ int64) (bool, error) {
+			log = append(log, page...)
+			from, response, moved := 0, false, false
+			for i := len(log) - 1; i >= 0 && !(response && moved); i-- {
+				_, moves := log[i].Reason.Status()
+				from, response, moved = i, response || log[i].Type == state.EntryModel, moved || moves
+			}
+			log = append(log[:0:0], log[from:]...) // what was before becomes free
+			return false, nil
+		})
+	})
+	return log, err
+}
+
+// through returns the log of a run up to the responses and results of a turn, from the last checkpoint before that turn
+// on, or a problem if it takes more memory than maxView.
+func (k *core) through(ctx context.Context, st state.State, turn int) (log []state.Entry, err error) {
+	err = k.InTurn(ctx, func() error {
+		from, err := k.checkpointBefore(ctx, st, turn)
+		if err != nil {
+			return err
+		}
 		size := int64(0)
-		return k.eachPage(ctx, id, func(page []state.Entry, weight int64) (bool, error) {
-			if size += weight; size > maxHistory {
-				return false, problem(tooLarge, api.CodeHistoryFull, "the history of run %s is larger than %d MiB, the maximum: submit a new run with the parts that matter", id, maxHistory>>20)
+		return k.eachPage(ctx, st.ID, from-1, func(page []state.Entry, weight int64) (bool, error) {
+			if size += weight; size > maxView {
+				return false, viewTooLarge(st.ID)
+			}
+			for i := range page {
+				if e := &page[i]; e.Type == state.EntryModel && e.Turn > turn {
+					log = append(log, page[:i+1]...) // that the run has reached a later turn counts
+					return true, nil
+				}
 			}
 			log = append(log, page...)
 			return false, nil
 		})
 	})
 	return log, err
+}
+
+// checkpointBefore returns the number of the last checkpoint of a run before a turn, or 0.
+func (k *core) checkpointBefore(ctx context.Context, st state.State, turn int) (int64, error) {
+	at := st.Checkpoint
+	for at > 0 {
+		found, err := k.store.Log(ctx, st.ID, at-1, 1)
+		if err != nil {
+			return 0, err
+		}
+		if len(found) == 0 || found[0].Checkpoint == nil {
+			return 0, fmt.Errorf("run %s: entry %d of its log is not a checkpoint, as its header says: the stored data is damaged: restore the store from a backup", st.ID, at)
+		}
+		if found[0].Turn < turn {
+			break
+		}
+		at = found[0].Checkpoint.Previous
+	}
+	return at, nil
 }

@@ -78,7 +78,7 @@ func (s *Signals) send(ctx context.Context, c access.Caller, in Sending) (state.
 		if err := s.defs.checkGoesOn(ctx, st); err != nil {
 			return state.State{}, err
 		}
-		if _, err := s.history(ctx, id); err != nil {
+		if err := checkView(st); err != nil {
 			return state.State{}, err
 		}
 	}
@@ -144,14 +144,14 @@ func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal
 		if err != nil {
 			return state.Wake{}, err
 		}
-		log, err := s.history(ctx, id)
+		log, err := s.tail(ctx, st)
 		if err != nil {
 			return state.Wake{}, err
 		}
 		// A repetition must get the result of the first, whatever has started since: the store recognizes it before it
 		// checks the basis.
 		started := loop.EffectsStarted(st, log)
-		sig.Basis = &state.Basis{Status: st.Status, Version: st.Version, LogLen: int64(len(log))}
+		sig.Basis = &state.Basis{Status: st.Status, Version: st.Version, LogLen: state.LogLen(log)}
 		if started {
 			sig.Basis = &state.Basis{Version: -1}
 		}

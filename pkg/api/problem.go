@@ -64,7 +64,7 @@ var causes = map[string]error{
 	CodeFileNotFound: ErrNotFound, CodeFileInUse: ErrConflict, CodeFilesFull: ErrFull,
 	CodeMemoryNotFound: ErrNotFound, CodeMemoryChanged: ErrConflict, CodeEvaluationNotFound: ErrNotFound,
 	CodeNotWaiting: ErrNotWaiting, CodeStaleApproval: ErrStale, CodeStaleDraft: ErrStale, CodeRunFinished: ErrEnded,
-	CodeInboxFull: ErrFull, CodeHistoryFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
+	CodeInboxFull: ErrFull, CodeTooManyReads: ErrFull, CodeTooManyBytes: ErrFull, CodeTooManyStreams: ErrFull,
 	CodeTooManyWaits: ErrFull, CodeTooManyConnections: ErrFull,
 	CodeUnauthenticated: ErrUnauthenticated, CodeForbidden: ErrForbidden, CodeNotPermitted: ErrForbidden, CodeTenantSuspended: ErrForbidden,
 	CodeOverloaded: ErrUnavailable, CodeBodyTooSlow: ErrUnavailable, CodeProviderUnavailable: ErrUnavailable,
@@ -87,7 +87,6 @@ const (
 	CodeInvalidCursor       = "invalid_cursor"
 	CodeBodyTooLarge        = "body_too_large"
 	CodeInboxFull           = "inbox_full"
-	CodeHistoryFull         = "history_full"
 	CodeTooManyReads        = "too_many_reads"
 	CodeTooManyBytes        = "too_many_bytes"
 	CodeTooManyStreams      = "too_many_streams"

@@ -118,7 +118,6 @@ _BY_CODE: dict[str, type[Problem]] = {
     "effects_started": EffectsStarted,
     "memory_changed": Changed,
     "inbox_full": Full,
-    "history_full": Full,
 }
 
 _BY_STATUS: dict[int, type[Problem]] = {

@@ -98,7 +98,7 @@ export class NATSError extends TurnpikeError {}
 
 const byCode: Record<string, typeof Problem> = {
   not_waiting: NotWaiting, stale_approval: Stale, stale_draft: Stale, run_finished: Ended, run_busy: Busy,
-  effects_started: EffectsStarted, memory_changed: Changed, inbox_full: Full, history_full: Full,
+  effects_started: EffectsStarted, memory_changed: Changed, inbox_full: Full,
 };
 const byStatus: Record<number, typeof Problem> = {
   401: Unauthenticated, 403: Forbidden, 404: NotFound, 409: Conflict, 413: Full, 429: Full,
