@@ -38,14 +38,9 @@ func (t *turn) checkpoint(ctx context.Context, a *agent.Agent) error {
 // outgrown reports whether the log without its checkpoint takes more memory than CheckpointBytes and the checkpoint
 // together: a checkpoint writes the view again.
 func (t *turn) outgrown() bool {
-	size, view := int64(0), int64(0)
-	for i := range t.s.Log {
-		e := &t.s.Log[i]
-		if e.Type == state.EntryCheckpoint {
-			view = e.Weight()
-			continue
-		}
-		size += e.Weight()
+	view := int64(0)
+	if state.CheckpointOf(t.s.Log) != nil {
+		view = t.s.Log[0].Weight()
 	}
-	return size > t.taker.cfg.CheckpointBytes+view
+	return t.s.LogBytes-view > t.taker.cfg.CheckpointBytes+view
 }
