@@ -24,6 +24,7 @@ log = logging.getLogger("turnpike")
 HEARTBEAT, PROGRESS, TRACE = "Turnpike-Heartbeat", "Turnpike-Progress", "traceparent"
 LEAST_HEARTBEAT = 50  # milliseconds
 MOST_PROGRESS, MOST_ERROR, MOST_FIRST_LINE = 1000, 64 << 10, 200  # bytes
+MAY_HAVE_ACTED = "The call may have had an effect: check that before you repeat it"
 _TENANT = re.compile(r"[a-z0-9-]{1,40}")
 
 
@@ -160,7 +161,8 @@ class _Call:
             request = json.loads(self.message.data, parse_constant=_refuse_constant)
             context = self._context(request)
         except (ValueError, TypeError) as e:
-            return self._refuse("400", f'The request to tool "{self.tool.name}" is not a valid request of a worker: {e}')
+            return self._refuse("400", f'The request to tool "{self.tool.name}" is not a valid request of a worker ({e}): '
+                                       "send a JSON object with the field arguments")
         work = asyncio.ensure_future(self._work(request.get("arguments"), context))
 
         def stop() -> None:
@@ -215,7 +217,8 @@ class _Call:
         except BaseException as e:
             # SystemExit and KeyboardInterrupt would end the loop, and all other calls with it, if they left this task.
             log.exception("tool %s failed", self.tool.name)
-            raise ToolError(f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}') from e
+            raise ToolError(f'Tool "{self.tool.name}" failed: {type(e).__name__}: {e}. {MAY_HAVE_ACTED}; '
+                            "the author of the tool must correct it") from e
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         """Calls a function in a thread of its own, and leaves it there when the call is cancelled.
@@ -275,7 +278,8 @@ class _Call:
                 reply["pending"] = True
             data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         except (TypeError, ValueError) as e:
-            return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result is not JSON: {e}')
+            return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result cannot be written as JSON ({e}). '
+                                       "Continue without it; the author of the tool must correct it")
         if len(data) > self.connection.max_payload:
             return self._refuse("500", f'Tool "{self.tool.name}" was called, but its result has {len(data)} bytes, and the NATS server accepts '
                                        f"at most {self.connection.max_payload}: return less, or raise max_payload of the server")
@@ -284,7 +288,7 @@ class _Call:
 
     def _refuse(self, code: str, text: str) -> str:
         """Replies with an error, in the body for models and in the headers for NATS micro clients."""
-        text = _cut(text or f'Tool "{self.tool.name}" failed', MOST_ERROR)
+        text = _cut(text or f'Tool "{self.tool.name}" failed without a message. {MAY_HAVE_ACTED}', MOST_ERROR)
         first = _cut((text.splitlines() or [""])[0], MOST_FIRST_LINE)
         data = json.dumps({"error": text}, ensure_ascii=False).encode("utf-8", "replace")
         self.connection.publish(self.message.reply, data, {"Nats-Service-Error": first, "Nats-Service-Error-Code": code})

@@ -9,6 +9,7 @@ const heartbeatHeader = "Turnpike-Heartbeat", progressHeader = "Turnpike-Progres
 const leastHeartbeat = 50; // milliseconds
 const mostProgress = 1000, mostError = 64 << 10, mostFirstLine = 200; // bytes
 const drainTime = 5000; // milliseconds: how long a program that ends waits for the server, each time
+const mayHaveActed = "The call may have had an effect: check that before you repeat it";
 const mostTimer = 2 ** 31 - 1; // milliseconds of setTimeout
 
 /** Where tools are served. Unset fields are those of the environment. */
@@ -212,7 +213,7 @@ interface Request {
 /** Makes one call. Resolves to the first line of the error that the caller received, or nothing. */
 async function answer(nc: NatsConnection, tool: Tool, slots: Slots, m: Msg, reply: string): Promise<string> {
   const refuse = (code: string, reason: string) => {
-    const whole = cut(reason || `Tool "${tool.name}" failed`, mostError);
+    const whole = cut(reason || `Tool "${tool.name}" failed without a message. ${mayHaveActed}`, mostError);
     const first = cut(whole.split(/[\r\n]/, 1)[0] ?? "", mostFirstLine);
     const h = headers();
     h.set("Nats-Service-Error", first);
@@ -226,7 +227,7 @@ async function answer(nc: NatsConnection, tool: Tool, slots: Slots, m: Msg, repl
     if (typeof request !== "object" || request === null || Array.isArray(request)) throw new TypeError("it is not a JSON object");
     if (request.deadline && Number.isNaN(Date.parse(request.deadline))) throw new TypeError("its deadline is not a time");
   } catch (e) {
-    return refuse("400", `The request to tool "${tool.name}" is not a valid request of a worker: ${text(e)}`);
+    return refuse("400", `The request to tool "${tool.name}" is not a valid request of a worker (${text(e)}): send a JSON object with the field arguments`);
   }
   const abort = new AbortController();
   const every = Number(m.headers?.get(heartbeatHeader) || 0);
@@ -263,7 +264,7 @@ async function answer(nc: NatsConnection, tool: Tool, slots: Slots, m: Msg, repl
     if (e instanceof ArgumentsError) return refuse("400", e.message);
     if (e instanceof ToolError) return refuse("500", e.message);
     console.error(`tool ${tool.name} failed:`, e);
-    return refuse("500", `Tool "${tool.name}" failed: ${text(e)}`);
+    return refuse("500", `Tool "${tool.name}" failed: ${text(e)}. ${mayHaveActed}; the author of the tool must correct it`);
   } finally {
     over = true;
     clearInterval(beats);
@@ -283,7 +284,7 @@ function respond(nc: NatsConnection, tool: Tool, reply: string, result: unknown,
     const files = made.more.files ? `,"files":${JSON.stringify(made.more.files)}` : "";
     data = `{"content":${content}${images}${files}${made.more.pending ? `,"pending":true` : ""}}`;
   } catch (e) {
-    return refuse("500", `Tool "${tool.name}" was called, but its result is not JSON: ${text(e)}`);
+    return refuse("500", `Tool "${tool.name}" was called, but its result cannot be written as JSON (${text(e)}). Continue without it; the author of the tool must correct it`);
   }
   const bytes = Buffer.byteLength(data), most = nc.info?.max_payload ?? 1 << 20;
   if (bytes > most) {

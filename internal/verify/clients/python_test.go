@@ -35,7 +35,7 @@ func TestFunctionExits(t *testing.T) {
 			if err := json.Unmarshal(m.Data, &r); err != nil {
 				t.Fatalf("%s: %s: %v", name, m.Data, err)
 			}
-			if want := `Tool "` + name + `" failed: ` + exception + ": no licence"; r.Error != want {
+			if want := `Tool "` + name + `" failed: ` + exception + ": no licence. The call may have had an effect: check that before you repeat it; the author of the tool must correct it"; r.Error != want {
 				t.Errorf("error = %q, want %q", r.Error, want)
 			}
 			p.until(t, "tool "+name+" failed") // the reply can arrive before the log line
