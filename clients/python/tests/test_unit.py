@@ -9,12 +9,14 @@ import json
 import os
 import tempfile
 import threading
+import traceback
 import unittest
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 from turnpike import ArgumentsError, Client, Context, Field, nkey, schema, tool
-from turnpike.errors import Conflict, Ended, Full, Invalid, NotWaiting, Unavailable
+from turnpike.errors import Conflict, Ended, Full, Invalid, NotFound, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
 from turnpike.tools import Image, parts
 from turnpike.transport import Content, Retries, may_pass, parse_events
@@ -131,6 +133,35 @@ class Wire(unittest.TestCase):
             Retries(1).after(late)  # at once: the gateway wants more time than there is
         with self.assertRaises(Conflict):
             Retries(1).after(problem_of({"code": "x"}, 409))
+
+    def test_refused(self) -> None:
+        class Refuses(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(404)
+                self.end_headers()
+                self.wfile.write(b'{"code": "not_found", "detail": "there is no such run"}')
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            address = f"http://127.0.0.1:{server.server_port}"
+            run = Client(address, retry_for=0).run("run_1")
+            reads: list[Callable[[], object]] = [run.get, lambda: list(run.events())]
+            for read in reads:
+                with self.assertRaises(NotFound) as refused:
+                    read()
+                self.assertNotIn("HTTPError", "".join(traceback.format_exception(refused.exception)))
+            server.shutdown()
+        # The server is gone.
+        for read in reads:
+            with self.assertRaises(Unavailable) as silent:
+                read()
+            text = "".join(traceback.format_exception(silent.exception))
+            self.assertNotIn("URLError", text)
+            self.assertIn(f"no gateway answers at {address} (", text)
+            self.assertIn("TURNPIKE_URL", text)
 
 
 class Pages(unittest.TestCase):

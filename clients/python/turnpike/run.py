@@ -98,7 +98,7 @@ class Run:
                     if time.monotonic() > end:
                         break
             except Exception as e:
-                error = transport.as_problem(e)
+                error = transport.as_problem(e, self._client._transport.base)
                 if time.monotonic() - opened > STEADY:
                     retries.reset()
                 if time.monotonic() < end:

@@ -157,11 +157,11 @@ class Transport:
             except _Unread as e:
                 raise e.__cause__ or e from None
             except Exception as e:
-                error = as_problem(e)
+                error = as_problem(e, self.base)
                 if isinstance(error, Problem):
                     error.retried = retried
                 if isinstance(data, Content) and data.size is None:
-                    raise error  # its first bytes cannot be read again
+                    raise error from error.__cause__  # its first bytes cannot be read again
                 if method == "DELETE" and retried and isinstance(error, NotFound):
                     return None  # by an earlier try
                 tries.after(error)
@@ -205,14 +205,17 @@ class Retries:
             yield self
 
     def after(self, error: Exception) -> None:
-        """Waits before the next try, or raises the error if it will last or no time is left."""
+        """Waits before the next try, or raises the error if it will last or no time is left.
+
+        The error says all that the caller needs, so its traceback leaves out the errors that it was made of.
+        """
         if not may_pass(error):
-            raise error
+            raise error from error.__cause__
         self.end = self.end or time.monotonic() + self.seconds
         wait = self.delay * random.uniform(0.5, 1)
         wait = max(wait, getattr(error, "retry_after", None) or 0)
         if time.monotonic() + wait > self.end:
-            raise error
+            raise error from error.__cause__
         time.sleep(wait)
         self.delay = min(self.delay * 2, MOST_DELAY)
 
@@ -222,8 +225,8 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, Unavailable) and error.status in (0, 502, 503, 504) or getattr(error, "status", None) == 429
 
 
-def as_problem(error: Exception) -> Exception:
-    """Returns the error to raise: that of the answer, or Unavailable for a connection that failed."""
+def as_problem(error: Exception, address: str) -> Exception:
+    """Returns the error to raise: that of the answer, or Unavailable for a failed connection to the gateway's address."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             return _refusal(error)
@@ -231,7 +234,8 @@ def as_problem(error: Exception) -> Exception:
         return Invalid({"code": "certificate", "detail": f"{error.reason}: name the authority in ca_file"}, 0)
     if isinstance(error, (OSError, http.client.HTTPException)):  # URLError and timeouts are OSErrors
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        return Unavailable({"code": "unreachable", "detail": f"no gateway answers: {reason or type(reason).__name__}"}, 0)
+        return Unavailable({"code": "unreachable", "detail": f"no gateway answers at {address} ({reason or type(reason).__name__}): start it, "
+                            "for example with `turnpike dev`, or set TURNPIKE_URL or the url of the Client to another address"}, 0)
     return error
 
 

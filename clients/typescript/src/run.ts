@@ -89,7 +89,7 @@ export class Run {
             yield event;
           }
         } catch (e) {
-          failure = asProblem(e);
+          failure = asProblem(e, this.#transport.base);
         } finally {
           await frames.return();
         }

@@ -23,7 +23,7 @@ export interface ServerEvent {
 type Body = string | Uint8Array<ArrayBuffer> | Blob;
 
 export class Transport {
-  readonly #base: string;
+  readonly base: string;
   readonly #headers: Record<string, string> = {};
 
   constructor(readonly options: TransportOptions) {
@@ -31,7 +31,7 @@ export class Transport {
     if (!/^https?:\/\/[^/]/.test(url)) {
       throw new TypeError(`${url} is not the address of a gateway: write one such as http://127.0.0.1:7070`);
     }
-    this.#base = url.replace(/\/+$/, "");
+    this.base = url.replace(/\/+$/, "");
     if (options.token) this.#headers["Authorization"] = `Bearer ${options.token}`;
     if (options.tenant) this.#headers["Turnpike-Tenant"] = options.tenant;
   }
@@ -66,7 +66,7 @@ export class Transport {
       try {
         return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, AbortSignal.timeout(Math.ceil(timeout))));
       } catch (e) {
-        const error = asProblem(e);
+        const error = asProblem(e, this.base);
         if (error instanceof Problem) error.retried = retried;
         if (method === "DELETE" && retried && error instanceof NotFound) return undefined as T; // by an earlier try
         await retries.after(error);
@@ -87,7 +87,7 @@ export class Transport {
 
   /** Sends one request, and throws the error of a refusal. */
   async open(method: string, path: string, headers: Record<string, string>, body: Body | undefined, signal: AbortSignal): Promise<Response> {
-    const answer = await fetch(this.#base + path, {
+    const answer = await fetch(this.base + path, {
       // A gateway redirects no API request, and the token must not reach another host.
       method, headers: { ...this.#headers, ...headers }, signal, redirect: "manual", ...(body === undefined ? {} : { body }),
     });
@@ -161,14 +161,15 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** Returns the error to throw: that of the answer, or Unavailable for a connection that failed. */
-export function asProblem(e: unknown): unknown {
+/** Returns the error to throw: that of the answer, or Unavailable for a failed connection to the gateway's address. */
+export function asProblem(e: unknown, address: string): unknown {
   if (!(e instanceof Error) || e instanceof Problem) return e;
   const broken = e instanceof TypeError || e.name === "AbortError" || e.name === "TimeoutError"; // fetch has no errors of its own
   if (!broken) return e;
   if (e.cause instanceof Error && e.cause.name === "NotReadableError") return e.cause; // the file of a Blob has changed
   const cause = e.cause instanceof Error ? e.cause.message || String((e.cause as NodeJS.ErrnoException).code ?? "") : e.message;
-  return problem({ code: "unreachable", detail: `no gateway answers: ${cause}` }, 0);
+  const remedy = "start it, for example with `turnpike dev`, or set TURNPIKE_URL or the url of the Client to another address";
+  return problem({ code: "unreachable", detail: `no gateway answers at ${address} (${cause}): ${remedy}` }, 0);
 }
 
 function refusal(answer: Response, text: string): Problem {

@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ArgumentsError, Client, type Context, type FromSchema, tool } from "turnpike";
+import { ArgumentsError, Client, type Context, type FromSchema, tool, Unavailable } from "turnpike";
 
 const input = {
   type: "object",
@@ -98,6 +98,17 @@ test("an upload that is repeated, and a file that has changed", { skip: !("openA
     server.close();
     server.closeAllConnections();
     await rm(directory, { recursive: true });
+  }
+});
+
+test("a gateway that does not answer", async () => {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await new Promise((resolve) => server.close(resolve));
+  const run = new Client({ url: address, retryFor: 0 }).run("run_1");
+  for (const read of [() => run.get(), () => run.events().next()]) {
+    await assert.rejects(read(), (e) => e instanceof Unavailable && e.message.includes(`no gateway answers at ${address} (`) && e.message.includes("TURNPIKE_URL"));
   }
 });
 
