@@ -127,8 +127,9 @@ async def endless(context: Context) -> None:
 @tool
 def endless_thread(context: Context) -> None:
     """Waits until it is cancelled, in a thread."""
-    context.cancelled.wait()
-    cancelled.append(context.idempotency_key)
+    context.cancel_event.wait()
+    if context.cancelled:
+        cancelled.append(context.idempotency_key)
     context.check()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 from turnpike import ArgumentsError, Client, Context, Field, nkey, schema, tool
-from turnpike.errors import Conflict, Ended, Full, Invalid, NotFound, NotWaiting, Unavailable
+from turnpike.errors import Cancelled, Conflict, Ended, Full, Invalid, NotFound, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
 from turnpike.tools import Image, parts
 from turnpike.transport import Content, Retries, may_pass, parse_events
@@ -111,6 +111,18 @@ class Schema(unittest.TestCase):
         self.assertEqual(schema.decode(tuple[int, ...], [1, 2]), (1, 2))
         with self.assertRaises(schema.Mismatch):
             schema.decode(Stop | str, 1)
+
+
+class Cancellation(unittest.TestCase):
+    def test_cancelled(self) -> None:
+        context = Context()
+        self.assertIs(context.cancelled, False)
+        self.assertFalse(context.cancel_event.wait(0))
+        context.check()
+        context.cancel_event.set()
+        self.assertIs(context.cancelled, True)
+        with self.assertRaises(Cancelled):
+            context.check()
 
 
 class Wire(unittest.TestCase):

@@ -166,7 +166,7 @@ class _Call:
         work = asyncio.ensure_future(self._work(request.get("arguments"), context))
 
         def stop() -> None:
-            context.cancelled.set()
+            context.cancel_event.set()
             work.cancel()
 
         async def cancel(_: nats.Message) -> None:

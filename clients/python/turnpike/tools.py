@@ -68,7 +68,8 @@ class Context:
     """The call that a function makes. A function that wants it has a parameter with this type.
 
     `idempotency_key` is the same for every attempt at this call and for no other: pass it to the system that the tool
-    changes. `cancelled` is set at the deadline and when the caller stops waiting; a coroutine is cancelled then.
+    changes. `cancelled` becomes true at the deadline and when the caller stops waiting; a coroutine is cancelled then.
+    Other functions look at it, call `check`, or wait for `cancel_event`.
     """
 
     run_id: str = ""
@@ -76,7 +77,7 @@ class Context:
     idempotency_key: str = ""
     deadline: datetime | None = None
     trace_parent: str = ""
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancel_event: threading.Event = field(default_factory=threading.Event)
     report: Callable[[str], None] = lambda text: None
 
     def progress(self, text: str) -> None:
@@ -84,9 +85,14 @@ class Context:
         forward at most one every 200 ms for each call and drop the others. May be called from any thread."""
         self.report(text)
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the deadline has passed or the caller no longer waits: nobody reads the result."""
+        return self.cancel_event.is_set()
+
     def check(self) -> None:
-        """Raises Cancelled if the caller no longer waits."""
-        if self.cancelled.is_set():
+        """Raises Cancelled if the caller no longer waits. It ends the call; the program logs no error."""
+        if self.cancelled:
             raise Cancelled("the caller no longer waits for the result")
 
 
