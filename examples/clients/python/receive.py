@@ -1,4 +1,8 @@
-"""Has webhooks of GitHub and the messages of a JetStream stream start runs."""
+"""Has webhooks of GitHub and the messages of a JetStream stream start runs.
+
+The gateway needs the secret of the webhook, TURNPIKE_SECRET_GITHUB_WEBHOOK, and NATS a stream ORDERS:
+`nats stream add ORDERS --subjects 'orders.>' --defaults`.
+"""
 
 from turnpike import Client
 
