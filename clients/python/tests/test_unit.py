@@ -4,9 +4,12 @@ import base64
 import enum
 import errno
 import http.server
+import inspect
 import io
 import json
 import os
+import pathlib
+import re
 import tempfile
 import threading
 import traceback
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
-from turnpike import ArgumentsError, Client, Context, Field, nkey, schema, tool
+from turnpike import ArgumentsError, Client, Context, Field, Memory, Run, nkey, schema, serve, tool
 from turnpike.errors import Cancelled, Conflict, Ended, Full, Invalid, NotFound, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
 from turnpike.tools import Image, parts
@@ -123,6 +126,22 @@ class Cancellation(unittest.TestCase):
         self.assertIs(context.cancelled, True)
         with self.assertRaises(Cancelled):
             context.check()
+
+
+class Docs(unittest.TestCase):
+    def test_signatures(self) -> None:
+        page = (pathlib.Path(__file__).parents[3] / "docs/how-to/use-the-clients.md").read_text()
+        owners = {"client": Client, "run": Run, "memory": Memory}
+        rows = re.findall(r"^\| `(?:(\w+)\.)?(\w+)\((.*)\)`.* \| `.*\)` \|$", page, re.MULTILINE)
+        self.assertGreater(len(rows), 15)
+        for owner, name, written in rows:
+            function = getattr(owners[owner], name) if owner else {"Client": Client, "serve": serve}[name]
+            made: list[str] = []
+            for p in inspect.signature(function).parameters.values():
+                if p.kind is p.KEYWORD_ONLY and not any(m.startswith("*") for m in made):
+                    made.append("*")
+                made.append("*" * (p.kind is p.VAR_POSITIONAL) + "**" * (p.kind is p.VAR_KEYWORD) + p.name)
+            self.assertEqual(written, ", ".join(made[1:] if owner else made), name)
 
 
 class Wire(unittest.TestCase):
