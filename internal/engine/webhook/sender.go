@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,11 +173,11 @@ func (s *Sender) Run(ctx context.Context) {
 		free := atOnce - len(slots)
 		claims, err := s.store.ClaimTimers(ctx, Kind, free, s.cfg.Times.Lease)
 		s.warn(ctx, err, &failed)
-		for _, claim := range claims {
+		for _, series := range inOrder(claims) {
 			slots <- struct{}{}
 			attempts.Go(func() {
 				defer func() { <-slots }()
-				s.attempt(ctx, claim)
+				s.attemptAll(ctx, series)
 			})
 		}
 		if len(claims) > 0 && len(claims) == free {
@@ -196,20 +197,51 @@ func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	*failed = err != nil
 }
 
-// attempt makes the attempt that a timer is due for. After an error the timer is due again when its lease
-// ends.
-func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim) {
+// inOrder returns the claims of the events of a run as one series, in their order, and any other claim as a series of
+// its own.
+func inOrder(claims []state.TimerClaim) map[string][]state.TimerClaim {
+	series := map[string][]state.TimerClaim{}
+	for _, c := range claims {
+		name := c.Tenant + " " + c.Name
+		if run, _, since, err := parse(c.Name); err == nil && since.IsZero() {
+			name = string(run)
+		}
+		series[name] = append(series[name], c)
+	}
+	for _, of := range series {
+		slices.SortFunc(of, func(a, b state.TimerClaim) int {
+			_, x, _, _ := parse(a.Name)
+			_, y, _, _ := parse(b.Name)
+			return cmp.Compare(x, y)
+		})
+	}
+	return series
+}
+
+// attemptAll makes the attempts of a series, each after the one before it, so that an event follows as soon as its
+// receiver has accepted the earlier one. An attempt that could outlast its lease is left to the next check.
+func (s *Sender) attemptAll(ctx context.Context, series []state.TimerClaim) {
+	began := time.Now()
+	for _, claim := range series {
+		s.attempt(ctx, claim, time.Since(began) > (s.cfg.Times.Lease-s.cfg.Times.Request)/2)
+	}
+}
+
+// attempt makes the attempt that a timer is due for; if it is late, attempt only ends the claim. After an error the
+// timer is due again when its lease ends.
+func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
 			s.cfg.Log.Error("attempt to deliver an event panicked, a worker retries it in 30 s", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
 		}
 	}()
 	now, err := s.store.Now(ctx)
+	next := claim.Due
+	if err == nil && !late {
+		next, err = s.act(ctx, &claim, now)
+	}
 	if err == nil {
-		var next time.Time
-		if next, err = s.act(ctx, &claim, now); err == nil {
-			err = s.store.AckTimer(ctx, claim, next)
-		}
+		err = s.store.AckTimer(ctx, claim, next)
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
 		s.cfg.Log.Warn("event not delivered to a webhook, a worker retries in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
@@ -241,8 +273,9 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		// The event before this one has waited for those before it.
 		due, err := s.store.Timer(ctx, Timer(state.State{ID: run, Tenant: claim.Tenant}, e.earlier[n-1]))
 		if err == nil {
+			// If that one is due by now, its attempt may be in flight: the next check finds this event due again.
 			claim.Note = progress.note(api.PendingEarlierEvent)
-			return later(due, now.Add(s.cfg.Times.FirstPause)), nil
+			return later(due, now.Add(s.cfg.Times.Look/2)), nil
 		}
 		if !errors.Is(err, state.ErrNotFound) { // it was delivered, or is a dead letter
 			return time.Time{}, err
