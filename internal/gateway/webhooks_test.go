@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,6 +155,69 @@ func TestWebhookReplay(t *testing.T) {
 	}
 	if again := <-got; again != id {
 		t.Errorf("the second replay delivers %s, want %s", again, id)
+	}
+}
+
+// A replay that fails makes another letter of the event, and closes the letters before it for good: one letter of an event
+// is open at most, and replaying all that are open delivers it once.
+func TestFailedWebhookReplay(t *testing.T) {
+	t.Parallel()
+	var mended atomic.Bool
+	var delivered atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if mended.Load() {
+			delivered.Add(1)
+		} else {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	s := newDeployment(t, func(cfg *worker.Config) {
+		cfg.WebhookClient, cfg.Getenv = receiver.Client(), func(string) string { return "a secret" }
+		cfg.WebhookTimes = webhook.Times{Look: 5 * time.Millisecond, FirstPause: 20 * time.Millisecond}
+	})
+	request := api.SubmitRequest{Agent: "hello", Input: api.Text("x"), Webhook: &state.Webhook{URL: receiver.URL, Secret: state.SecretReferences{"secret://EVENTS"}}}
+	if _, err := s.client.Submit(t.Context(), request, ""); err != nil {
+		t.Fatal(err)
+	}
+	// statuses waits until the letters have these statuses, and returns them.
+	statuses := func(want ...api.DeadStatus) (letters []api.DeadLetter) {
+		t.Helper()
+		testbed.Eventually(t, "the letters", func() error {
+			letters = s.letters(len(want))
+			var got []api.DeadStatus
+			for _, l := range letters {
+				got = append(got, l.Status)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("they are %v, want %v", got, want)
+			}
+			return nil
+		})
+		return letters
+	}
+	letters := statuses(api.DeadOpen)
+	for _, want := range [][]api.DeadStatus{{api.DeadClosed, api.DeadOpen}, {api.DeadClosed, api.DeadClosed, api.DeadOpen}} {
+		if _, err := s.client.Replay(t.Context(), letters[len(letters)-1].Seq); err != nil {
+			t.Fatal(err)
+		}
+		letters = statuses(want...)
+	}
+	mended.Store(true)
+	for range 2 { // before and after the last letter is replayed
+		for _, l := range letters[:2] {
+			_, err := s.client.Replay(t.Context(), l.Seq)
+			refused(t, "a replay of an earlier letter", err, api.CodeNotReplayable)
+		}
+		if delivered.Load() == 0 {
+			if _, err := s.client.Replay(t.Context(), letters[2].Seq); err != nil {
+				t.Fatal(err)
+			}
+			statuses(api.DeadClosed, api.DeadClosed, api.DeadReplayed)
+		}
+	}
+	if n := delivered.Load(); n != 1 {
+		t.Errorf("%d deliveries, want 1", n)
 	}
 }
 

@@ -251,6 +251,8 @@ func (s *Letters) undelivered(ctx context.Context, d bus.DeadLetter, l *api.Dead
 	}
 	l.Agent = &st.Agent
 	switch {
+	case d.At.Before(replays.DeadAt.Time):
+		l.Advice = "a replay has failed too, and a later letter has the event: find it in `turnpike webhooks ls` by its run"
 	case replays.Pending:
 		l.Status, l.Replay = api.DeadReplaying, &api.Replay{RunID: string(d.Run)}
 		l.Advice = "the replay has started: find the next attempt in `turnpike webhooks pending`"

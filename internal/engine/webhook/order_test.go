@@ -137,18 +137,30 @@ func TestNextEventWithinLease(t *testing.T) {
 	})
 }
 
-// forgetful is a store that does not record the first acceptance, as if the worker died before.
+// forgetful is a store that does not record the outcome of the first attempt, as if the worker died before.
 type forgetful struct {
 	webhook.Store
 
-	recorded atomic.Bool
+	died atomic.Bool
 }
 
 func (s *forgetful) AckTimer(ctx context.Context, c state.TimerClaim, next time.Time) error {
-	if next.IsZero() && s.recorded.CompareAndSwap(false, true) {
+	if s.died.CompareAndSwap(false, true) {
 		return errors.New("the worker died")
 	}
 	return s.Store.AckTimer(ctx, c, next)
+}
+
+// dying returns the sender of a worker that dies between its first attempt and the record of its outcome.
+func (f *fixture) dying() *webhook.Sender {
+	f.Helper()
+	s, err := webhook.NewSender(&forgetful{Store: f.store}, f.letters, webhook.Config{
+		Client: &http.Client{Transport: f.receiver}, Grants: grants{}, Registry: prometheus.NewRegistry(), Log: f.logger,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return s
 }
 
 // A later event waits while it is not recorded that the earlier one was accepted, so the earlier one is repeated
@@ -158,14 +170,7 @@ func TestNextEventAfterKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.events(first, 2)
-		store := &forgetful{Store: f.store}
-		killed, err := webhook.NewSender(store, f.letters, webhook.Config{
-			Client: &http.Client{Transport: f.receiver}, Grants: grants{}, Registry: prometheus.NewRegistry(), Log: f.logger,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.work(500*time.Millisecond, killed)
+		f.work(500*time.Millisecond, f.dying())
 		f.work(20*time.Second, f.sender(), f.sender())
 		if got := f.sequences(); !slices.Equal(got, []int{1}) {
 			t.Errorf("delivered %v while the claim of the dead worker lasts, want 1", got)

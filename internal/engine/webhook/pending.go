@@ -20,9 +20,14 @@ type progress struct {
 	At       int64             `json:"at,omitempty"`    // of the latest attempt, in ms
 	Error    string            `json:"error,omitempty"` // of the latest attempt
 
-	// Delivered reports that a replay was delivered, by the latest attempt.
+	// Delivered reports that a replay was delivered, and Dead that it ended with a dead letter, both by the latest
+	// attempt.
 	Delivered bool `json:"delivered,omitempty"`
+	Dead      bool `json:"dead,omitempty"`
 }
+
+// ended reports whether the note is that of a replay after its latest attempt.
+func (p progress) ended() bool { return p.Delivered || p.Dead }
 
 // progressOf decodes a note. Without a note, or with one that this build cannot read, the event counts as not
 // attempted.
@@ -44,6 +49,11 @@ func (p progress) delivered(at time.Time) string {
 	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Delivered: true}.note(api.PendingFirstAttempt)
 }
 
+// dead returns the note of a replay that ended with a dead letter of a time.
+func (p progress) dead(at time.Time) string {
+	return progress{Attempts: p.Attempts + 1, At: at.UnixMilli(), Dead: true}.note(api.PendingFailed)
+}
+
 // note encodes the progress, with the reason why the worker postpones the event.
 func (p progress) note(reason api.PendingReason) string {
 	p.Reason = reason
@@ -62,12 +72,12 @@ type PendingStore interface {
 
 // Pending returns the event that a timer of the tenant will deliver. exists is false if there is none to show: the
 // run was deleted (its timer stays until the next attempt is due), has no such event, or belongs to another tenant; a
-// replay was delivered; it is a test event; or the name is malformed. So the caller must not remove a timer because
+// replay has ended; it is a test event; or the name is malformed. So the caller must not remove a timer because
 // exists is false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
 	p := progressOf(t.Note)
-	if err != nil || seq < 1 || p.Delivered {
+	if err != nil || seq < 1 || p.ended() {
 		return e, false, nil //nolint:nilerr // a malformed name: a worker removes the timer
 	}
 	s, err := store.Load(ctx, run)

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // A replay is pending until the receiver has accepted the event; from then on the event counts as delivered as long as
-// its run exists. Two replays at once are one series of attempts. The last letter of a receiver that refuses the event
-// again is open.
+// its run exists. Two replays at once are one series of attempts. The time of the last letter stays while a further
+// replay is pending, and after its delivery.
 func TestReplays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,15 +36,31 @@ func TestReplays(t *testing.T) {
 			if err != nil || r.Pending != pending || r.DeliveredAt.IsZero() == delivered {
 				t.Errorf("%s: %+v, %v, want pending %t, delivered %t", when, r, err, pending, delivered)
 			}
+			var want state.Time // of the last letter, but for the first one
+			if n := len(f.letters.all); n > 1 {
+				want = f.letters.all[n-1].At
+			}
+			if !r.DeadAt.Equal(want.Time) {
+				t.Errorf("%s: the last letter of a replay is of %v, want %v", when, r.DeadAt, want)
+			}
 		}
 		check("before a replay", false, false)
 		replay()
 		check("after a replay", true, false)
 		f.work(time.Minute, sender)
-		if len(f.letters.all) != 2 {
-			t.Errorf("%d letters, want 2: the receiver has refused the event twice", len(f.letters.all))
-		}
 		check("after a refused replay", false, false)
+		for range 20 { // more than maxReplays
+			replay()
+			check("after a further replay", true, false)
+			f.work(time.Minute, sender)
+		}
+		check("after refused replays", false, false)
+		if len(f.letters.all) != 22 {
+			t.Errorf("%d letters, want 22: one for each time that the receiver has refused the event", len(f.letters.all))
+		}
+		if all := f.pending(); len(all) > 0 {
+			t.Errorf("pending after refused replays: %+v", all)
+		}
 
 		status = http.StatusBadGateway
 		replay()
@@ -68,10 +85,31 @@ func TestReplays(t *testing.T) {
 		}
 		time.Sleep(100 * 24 * time.Hour) // of the bubble
 		f.work(time.Minute, sender)
-		check("after the deletion of the run", false, false)
 		timers, err := f.store.ListTimers(t.Context(), "acme", webhook.Kind, "", 9)
-		if err != nil || len(timers) > 0 || len(f.receiver.delivered()) != 1 || len(f.letters.all) != 2 {
+		if err != nil || len(timers) > 0 || len(f.receiver.delivered()) != 1 || len(f.letters.all) != 22 {
 			t.Errorf("in the end: timers %v, %v, %d deliveries, %d letters", timers, err, len(f.receiver.delivered()), len(f.letters.all))
+		}
+	})
+}
+
+// A worker that dies between the letter of a replay and its record leaves a letter, which the next one closes.
+func TestReplayAfterKill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(int, *http.Request) int { return http.StatusGone }
+		s := f.run(first, "https://one.example/events")
+		f.end(s.ID, "done")
+		f.work(time.Second, f.sender())
+		seq := f.letters.all[0].Events
+		if err := webhook.Replay(t.Context(), f.store, "acme", s.ID, seq, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		f.work(500*time.Millisecond, f.dying())
+		f.work(time.Minute, f.sender())
+		r, err := webhook.ReplaysOf(t.Context(), f.store, "acme", s.ID, seq)
+		if err != nil || r.Pending || len(f.letters.all) != 3 || !r.DeadAt.Equal(f.letters.all[2].At.Time) || !f.letters.all[1].At.Before(r.DeadAt.Time) {
+			t.Errorf("%+v, %v, want the time of the last of the letters %+v", r, err, f.letters.all)
 		}
 	})
 }

@@ -266,8 +266,8 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	if err != nil {
 		return time.Time{}, err
 	}
-	if progress.Delivered {
-		return now.Add(keepDelivered), nil // the run still exists
+	if progress.ended() {
+		return now.Add(keepEnded), nil // the run still exists
 	}
 	if n := len(e.earlier); n > 0 {
 		// The event before this one has waited for those before it.
@@ -299,15 +299,20 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		s.delivered.WithLabelValues("delivered").Inc()
 		if again {
 			claim.Note = progress.delivered(now)
-			return now.Add(keepDelivered), nil
+			return now.Add(keepEnded), nil
 		}
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
 		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
-		return time.Time{}, s.bus.DeadLetter(ctx, bus.DeadLetter{
+		err = s.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		})
+		if again {
+			claim.Note = progress.dead(now)
+			return now.Add(keepEnded), err
+		}
+		return time.Time{}, err
 	default:
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)
