@@ -134,7 +134,7 @@ func TestForkAcrossCheckpoints(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &fork); err != nil || w.Code >= http.StatusBadRequest {
 			return regexp.MustCompile(`run_\w+|"request_id":"[^"]*"`).ReplaceAllString(fmt.Sprint(w.Code, w.Body), "")
 		}
-		text := do(http.MethodGet, "/v1/runs/"+string(fork.ID)+"/messages", "").Body.String()
+		text := do(http.MethodGet, "/v1/runs/"+fork.ID+"/messages", "").Body.String()
 		return regexp.MustCompile(`run_\w+|"at":"[^"]*"`).ReplaceAllString(text, "")
 	}
 	for turn := -1; turn <= turns+1; turn++ {
