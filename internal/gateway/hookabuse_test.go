@@ -2,14 +2,19 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // unsigned starts a delivery of n bytes without a signature, and waits until the gateway wants its body.
@@ -61,5 +66,47 @@ func TestUnsignedDeliveries(t *testing.T) {
 		if status, _, p := s.github(other.Path, "a secret", "d-"+path[len(path)-1:], opened(1)); status != http.StatusAccepted {
 			t.Errorf("a delivery to another hook: %d %s", status, p.Detail)
 		}
+	}
+}
+
+// gatheringStore delays the first reads of hooks until as many as due have begun.
+type gatheringStore struct {
+	state.Store
+
+	due atomic.Int64
+	all chan struct{}
+}
+
+func (s *gatheringStore) Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error) {
+	if kind == state.HooksOf("acme") {
+		if s.due.Add(-1) == 0 {
+			close(s.all)
+		}
+		<-s.all
+	}
+	return s.Store.Document(ctx, kind, name)
+}
+
+// Deliveries that read the settings of a hook at the same time share its limit.
+func TestHookRateOfConcurrentDeliveries(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	made := s.hook("acme", "rare", strings.Replace(triage, `"verify"`, `"max_per_minute": 1, "verify"`, 1))
+	const sent = 40
+	store := &gatheringStore{Store: s.store.Store, all: make(chan struct{})}
+	store.due.Store(sent)
+	s.store.Store = store
+	var accepted atomic.Int64
+	var deliveries sync.WaitGroup
+	for i := range sent {
+		deliveries.Go(func() {
+			if status, _, _ := s.github(made.Path, "a secret", fmt.Sprint("d-", i), opened(i)); status == http.StatusAccepted {
+				accepted.Add(1)
+			}
+		})
+	}
+	deliveries.Wait()
+	if n := accepted.Load(); n == 0 || n > 2 {
+		t.Errorf("the hook accepted %d of %d deliveries at once, at most 1 a minute is allowed", n, sent)
 	}
 }

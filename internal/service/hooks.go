@@ -296,6 +296,9 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	r.at = now
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if other := s.fresh[key]; r.mapping != nil && bytes.Equal(other.data, r.data) {
+		r.limiter = other.limiter // another delivery has read the same settings at the same time
+	}
 	if len(s.fresh) >= maxFreshHooks {
 		clear(s.fresh)
 	}
@@ -303,10 +306,10 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 	return r, nil
 }
 
-// newRate returns a limiter for deliveries per minute; 0 is the default.
+// newRate returns a limiter for deliveries per minute, which may all come at once; 0 is the default.
 func newRate(perMinute int) *rate.Limiter {
 	perMinute = cmp.Or(perMinute, hookRate)
-	return rate.NewLimiter(rate.Limit(perMinute)/60, max(1, perMinute/6))
+	return rate.NewLimiter(rate.Limit(perMinute)/60, perMinute)
 }
 
 func checkRate(perMinute int) error {

@@ -2225,7 +2225,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description deliveries that one gateway accepts; default 600 */
+            /** @description signed deliveries a minute that one gateway accepts, as many at once; default 600 */
             max_per_minute?: number;
         };
         Hook: {
@@ -2239,7 +2239,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description deliveries that one gateway accepts; default 600 */
+            /** @description signed deliveries a minute that one gateway accepts, as many at once; default 600 */
             max_per_minute?: number;
             /** Format: date-time */
             updated_at: string;
@@ -2266,7 +2266,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description messages that one gateway makes runs or signals of; further ones wait in the stream; default 600 */
+            /** @description messages a minute that one gateway makes runs or signals of, as many at once; further ones wait in the stream; default 600 */
             max_per_minute?: number;
             /** @description messages wait in the stream */
             paused?: boolean;
@@ -2297,7 +2297,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description messages that one gateway makes runs or signals of; further ones wait in the stream; default 600 */
+            /** @description messages a minute that one gateway makes runs or signals of, as many at once; further ones wait in the stream; default 600 */
             max_per_minute?: number;
             /** @description messages wait in the stream */
             paused?: boolean;
