@@ -110,6 +110,14 @@ func TestFiles(t *testing.T) {
 	if csp := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "sandbox; default-src 'none'") {
 		t.Errorf("Content-Security-Policy: %s", csp)
 	}
+	shown, err := c.FileContent(t.Context(), s.upload(c, api.FileUpload{Name: "note.txt"}, "hello").ID) // of type text/plain
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown.Close()
+	if content, err := io.ReadAll(shown); err != nil || string(content) != "hello" {
+		t.Errorf("content %q, %v", content, err)
+	}
 	if err := c.DeleteFile(t.Context(), raw.ID); err != nil {
 		t.Error(err)
 	}

@@ -178,12 +178,8 @@ func (s *deployment) call(method, path, body string, headers ...string) (int, ht
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var answer any
-	if v != nil {
-		answer = v
-	}
-	if err := described.check(req, resp.StatusCode, answer); err != nil {
-		s.t.Errorf("%v\n%s", err, b)
+	if err := described.check(req, resp, b); err != nil {
+		s.t.Error(err)
 	}
 	return resp.StatusCode, resp.Header, v
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
@@ -95,7 +96,7 @@ func TestAgentsEndEarly(t *testing.T) {
 			name := fmt.Sprintf("a%02d", i)
 			var err error
 			if review {
-				draft, _ := json.Marshal(api.AgentDraft{Name: name, Definition: large}) //nolint:errchkjson // raw JSON
+				draft, _ := json.Marshal(api.AgentDraft{Name: name, Status: status, Definition: large, By: state.By{Via: "key"}, CreatedAt: state.At(time.Now())}) //nolint:errchkjson // raw JSON
 				err = s.store.PutDocument(t.Context(), state.DraftsOf(tenant), name, draft)
 			} else {
 				_, err = s.store.PutAgent(t.Context(), tenant, name, large, false)

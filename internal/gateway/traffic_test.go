@@ -1,25 +1,35 @@
 package gateway_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// traffic checks API responses against the OpenAPI document: the status must be documented, and the body must
-// match its schema and have no member that the schema does not name.
+// traffic checks API responses against the OpenAPI document: the status and the media type must be documented, and
+// JSON must match its schema and have no member that the schema does not name.
 type traffic struct {
-	mux     *http.ServeMux                                             // finds the route of a request
-	answers map[string]map[string]func() (*jsonschema.Resolved, error) // by pattern and status; nil without a body
+	mux     *http.ServeMux                          // finds the route of a request
+	answers map[string]map[string]map[string]schema // by pattern, status and media type
 }
+
+// schema compiles a schema at its first use.
+type schema func() (*jsonschema.Resolved, error)
 
 // documented returns the traffic check for the document that gateways serve.
 var documented = sync.OnceValues(func() (*traffic, error) {
@@ -39,20 +49,18 @@ var documented = sync.OnceValues(func() (*traffic, error) {
 	if err := json.Unmarshal([]byte(local), &doc); err != nil {
 		return nil, err
 	}
-	t := &traffic{http.NewServeMux(), map[string]map[string]func() (*jsonschema.Resolved, error){}}
+	t := &traffic{http.NewServeMux(), map[string]map[string]map[string]schema{}}
 	for path, operations := range doc.Paths {
 		for method, o := range operations {
 			pattern := strings.ToUpper(method) + " " + path
 			t.mux.Handle(pattern, http.NotFoundHandler())
-			t.answers[pattern] = map[string]func() (*jsonschema.Resolved, error){}
+			t.answers[pattern] = map[string]map[string]schema{}
 			for status, r := range o.Responses {
-				t.answers[pattern][status] = nil
+				t.answers[pattern][status] = map[string]schema{}
 				for kind, c := range r.Content {
-					if strings.HasSuffix(kind, "json") {
-						t.answers[pattern][status] = sync.OnceValues(func() (*jsonschema.Resolved, error) {
-							return compile(c.Schema, doc.Components.Schemas)
-						})
-					}
+					t.answers[pattern][status][kind] = sync.OnceValues(func() (*jsonschema.Resolved, error) {
+						return compile(c.Schema, doc.Components.Schemas)
+					})
 				}
 			}
 		}
@@ -85,6 +93,13 @@ func compile(text json.RawMessage, all map[string]json.RawMessage) (*jsonschema.
 		}
 	}
 	closeObjects(&s)
+	for _, def := range s.Defs {
+		for _, part := range def.AllOf { // the other parts name further members
+			if name, ok := strings.CutPrefix(part.Ref, "#/$defs/"); ok {
+				s.Defs[name].AdditionalProperties = nil
+			}
+		}
+	}
 	return s.Resolve(nil)
 }
 
@@ -105,31 +120,146 @@ func closeObjects(s *jsonschema.Schema) {
 	}
 }
 
+// bodiless are the responses that may have no body although the document has schemas for them.
+var bodiless = map[string]bool{
+	"POST /v1/hooks/{name} 200":          true, // to Slack
+	"POST /v1/hooks/{tenant}/{name} 200": true,
+}
+
 // check returns an error if a response does not match the document.
-func (t *traffic) check(req *http.Request, status int, body any) error {
+func (t *traffic) check(req *http.Request, resp *http.Response, body []byte) error {
 	_, pattern := t.mux.Handler(req)
 	answers := t.answers[pattern]
 	if answers == nil {
 		return nil // not a route of the API
 	}
-	compiled, listed := answers[strconv.Itoa(status)]
+	status := resp.StatusCode
+	documented, listed := answers[strconv.Itoa(status)]
 	if !listed {
-		if compiled, listed = answers["default"]; !listed || status < 400 {
+		if documented, listed = answers["default"]; !listed || status < 400 {
 			return fmt.Errorf("%s returned %d, which the OpenAPI document does not list", pattern, status)
 		}
 	}
-	if compiled == nil {
-		if body != nil {
-			return fmt.Errorf("%s returned %d with a body, for which the OpenAPI document has no schema", pattern, status)
+	wrong := func(err error) error { return fmt.Errorf("%s, status %d: %w\n%.2000s", pattern, status, err, body) }
+	if len(body) == 0 {
+		stream := documented["text/event-stream"] != nil // its reader may have left before the first event
+		if len(documented) > 0 && !stream && !bodiless[fmt.Sprint(pattern, " ", status)] {
+			return wrong(errors.New("no body, for which the OpenAPI document has a schema"))
 		}
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		return wrong(err)
+	}
+	compiled := documented[kind]
+	if compiled == nil {
+		if compiled = documented["*/*"]; compiled == nil {
+			return wrong(fmt.Errorf("a body of type %s, which the OpenAPI document does not list", kind))
+		}
+	}
+	values := [][]byte{body}
+	switch {
+	case kind == "text/event-stream":
+		values = nil
+		for in := sse.NewReader(bytes.NewReader(body)); ; {
+			e, err := in.Next()
+			if err != nil {
+				break // a reader may close the stream inside an event
+			}
+			values = append(values, e.Data)
+		}
+	case !strings.HasSuffix(kind, "json"):
 		return nil
 	}
 	schema, err := compiled()
 	if err != nil {
-		return fmt.Errorf("%s, %d: %w", pattern, status, err)
+		return wrong(err)
 	}
-	if err := schema.Validate(body); err != nil {
-		return fmt.Errorf("%s returned %d with a body that does not match the OpenAPI document: %w", pattern, status, err)
+	for _, text := range values {
+		var v any
+		if err := json.Unmarshal(text, &v); err != nil {
+			return wrong(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			return wrong(fmt.Errorf("the body does not match the OpenAPI document: %w", err))
+		}
 	}
 	return nil
+}
+
+// witness is the transport of the HTTP clients of all tests. It checks every response that a test reads to its end,
+// and every event of a stream.
+type witness struct {
+	*http.Transport
+
+	mu     sync.Mutex
+	faults []error
+}
+
+func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := w.Transport.RoundTrip(req)
+	if err == nil && req.Method != http.MethodHead && resp.Header.Get("X-Frame-Options") != "" { // of a gateway, not of a fake
+		stream := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+		resp.Body = &witnessed{ReadCloser: resp.Body, stream: stream, done: func(body []byte) { w.check(req, resp, body) }}
+	}
+	return resp, err
+}
+
+func (w *witness) check(req *http.Request, resp *http.Response, body []byte) {
+	described, err := documented()
+	if err == nil {
+		err = described.check(req, resp, body)
+	}
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.faults = append(w.faults, err)
+	}
+}
+
+// witnessed calls done with the whole body. At Close, it reads the rest of a body, but not of a stream.
+type witnessed struct {
+	io.ReadCloser
+
+	stream bool
+	seen   bytes.Buffer
+	done   func([]byte)
+}
+
+func (b *witnessed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.seen.Write(p[:n])
+	if errors.Is(err, io.EOF) {
+		b.finish()
+	}
+	return n, err
+}
+
+func (b *witnessed) Close() error {
+	if b.stream {
+		b.finish()
+	} else if b.done != nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{b})
+	}
+	return b.ReadCloser.Close()
+}
+
+func (b *witnessed) finish() {
+	if b.done != nil {
+		b.done(b.seen.Bytes())
+		b.done = nil
+	}
+}
+
+// TestMain fails the tests if a response of a gateway does not match the OpenAPI document.
+func TestMain(m *testing.M) {
+	w := &witness{Transport: http.DefaultTransport.(*http.Transport)}
+	http.DefaultTransport = w
+	code := m.Run()
+	for _, err := range w.faults {
+		fmt.Println("--- FAIL:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }

@@ -1832,7 +1832,7 @@ export interface components {
             principal: string;
             tenant: string;
             /** @enum {string} */
-            via: "key" | "oidc" | "nats" | "token" | "hook" | "schedule" | "trigger";
+            via: "none" | "key" | "oidc" | "nats" | "token" | "go" | "hook" | "schedule" | "trigger";
         };
         AuditEntry: {
             /** Format: date-time */
@@ -1840,6 +1840,11 @@ export interface components {
             by: components["schemas"]["By"];
             action: string;
             target: string;
+            /**
+             * @description unknown: the request failed for a reason that does not reveal whether it took effect, or the client disconnected before the response; missing for completed requests
+             * @enum {string}
+             */
+            outcome?: "unknown";
         };
         Identity: {
             principal: string;
@@ -2104,7 +2109,8 @@ export interface components {
                 id: string;
                 tool: string;
                 arguments: unknown;
-                message: string;
+                /** @description of a call that waits for approval or an answer: why; missing if there is none */
+                message?: string;
                 /** @description The child run that answers */
                 run_id?: string | null;
                 /**
@@ -3089,7 +3095,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        items: components["schemas"]["Agent"][];
+                        items: (components["schemas"]["Agent"] | components["schemas"]["AgentDraft"])[];
                         next_cursor: string | null;
                     };
                 };
@@ -3433,12 +3439,17 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description OK */
+            /** @description The process responds */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": {
+                        /** @enum {string} */
+                        status: "ok";
+                    };
+                };
             };
             /** @description A problem (RFC 9457) with a stable code */
             default: {
@@ -3785,7 +3796,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The content, for saving */
+            /** @description The content, for saving. Its type is that of the file, or application/octet-stream if a browser could run it */
             200: {
                 headers: {
                     /** @description the sha256 */
@@ -3793,7 +3804,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": string;
+                    "*/*": string;
                 };
             };
             /** @description A problem (RFC 9457) with a stable code */
@@ -5282,16 +5293,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted and ignored, or the answer to a challenge */
+            /** @description The delivery is ignored, by the filter or because it only tests the address; or the answer to a challenge. Slack also gets 200 when the run or the signal is durable: without a body and a Content-Type, since Slack shows a body to people */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": {
+                        ignored?: boolean;
+                        /** @description that of Slack */
+                        challenge?: string;
+                    };
                 };
             };
-            /** @description The effect is durable */
+            /** @description The run or the signal is durable; not to Slack, which gets 200 */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -5357,16 +5372,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted and ignored, or the answer to a challenge */
+            /** @description The delivery is ignored, by the filter or because it only tests the address; or the answer to a challenge. Slack also gets 200 when the run or the signal is durable: without a body and a Content-Type, since Slack shows a body to people */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": {
+                        ignored?: boolean;
+                        /** @description that of Slack */
+                        challenge?: string;
+                    };
                 };
             };
-            /** @description The effect is durable */
+            /** @description The run or the signal is durable; not to Slack, which gets 200 */
             202: {
                 headers: {
                     [name: string]: unknown;
