@@ -18,6 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -29,19 +30,32 @@ type keysCmd struct {
 }
 
 type keysCreateCmd struct {
-	Name      string        `help:"Purpose of the key."`
-	Role      []string      `help:"Roles, separated by commas: viewer, submitter, approver, author, operator, admin, issuer."`
-	Expires   time.Duration `help:"Lifetime of the key, such as 720h; default no expiry."`
-	File      string        `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap, a file with a valid key stays unchanged."`
-	Bootstrap bool          `help:"Write the key into the store, without a gateway: the first key of a deployment, with the role admin."`
+	Name      string   `help:"Purpose of the key."`
+	Role      []string `help:"Roles, separated by commas: viewer, submitter, approver, author, operator, admin, issuer."`
+	Expires   lifetime `help:"Lifetime of the key, such as 30d or 12h; default no expiry."`
+	File      string   `type:"path" help:"Write the key into this file, which only its owner can read, rather than print it. With --bootstrap, a file with a valid key stays unchanged."`
+	Bootstrap bool     `help:"Write the key into the store, without a gateway: the first key of a deployment, with the role admin."`
 
 	Config app.Config `embed:"" group:"With --bootstrap"`
+}
+
+// lifetime is a positive duration, also in days, of an API key or a token.
+type lifetime time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *lifetime) UnmarshalText(text []byte) error {
+	d, err := agent.ParseDuration(string(text))
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%q is not longer than 0: write a duration such as 30d, 72h or 90m", text)
+	}
+	*l = lifetime(d)
+	return err
 }
 
 func (c *keysCreateCmd) Run(e *env) error {
 	var expires state.Time
 	if c.Expires > 0 {
-		expires = state.At(time.Now().Add(c.Expires))
+		expires = state.At(time.Now().Add(time.Duration(c.Expires)))
 	}
 	if c.Bootstrap {
 		return c.bootstrap(e, expires)

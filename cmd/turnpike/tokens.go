@@ -15,12 +15,12 @@ type tokensCmd struct {
 }
 
 type tokensCreateCmd struct {
-	User    string         `arg:"" help:"Name of the user in your own system, without spaces."`
-	Role    []string       `help:"Roles, separated by commas: viewer, submitter, approver."`
-	Agent   []string       `help:"Agents whose runs the token may start and read, separated by commas; default all."`
-	Of      string         `name:"run" help:"The only run that the token may read."`
-	Expires *time.Duration `help:"Lifetime, at most 24h; default 15m."`
-	File    string         `type:"path" help:"Write the token into this file, which only its owner can read, rather than print it."`
+	User    string    `arg:"" help:"Name of the user in your own system, without spaces."`
+	Role    []string  `help:"Roles, separated by commas: viewer, submitter, approver."`
+	Agent   []string  `help:"Agents whose runs the token may start and read, separated by commas; default all."`
+	Of      string    `name:"run" help:"The only run that the token may read."`
+	Expires *lifetime `help:"Lifetime, such as 30m or 12h, at most 24h; default 15m."`
+	File    string    `type:"path" help:"Write the token into this file, which only its owner can read, rather than print it."`
 }
 
 func (c *tokensCreateCmd) Run(e *env) error {

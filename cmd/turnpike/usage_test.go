@@ -64,6 +64,8 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"agents versions hello --limit 0", "agents versions", "--limit is 0"},
 		{"audit --limit 0", "audit", "--limit is 0"},
 		{"keys create", "keys create", "--role is missing"},
+		{"keys create --role viewer --expires=-1h", "keys create", "not longer than 0"},
+		{"tokens create ada --role viewer --expires soon", "tokens create", "30d, 72h or 90m"},
 		{"dead replay", "dead replay", "give their numbers, or --all"},
 		{"tools call x --arguments [1]", "tools call", "not a JSON object"},
 		{"tools call x --arguments @nofile", "tools call", "nofile"},

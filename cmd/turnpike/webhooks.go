@@ -75,27 +75,30 @@ func (c *webhooksReplayCmd) Run(e *env) error {
 }
 
 type webhooksTestCmd struct {
-	URL    string `arg:"" help:"Address of the receiver."`
-	Secret string `help:"Name of the secret that signs the event; without it, the event is not signed. Its value is in the variable TURNPIKE_SECRET_NAME here; with --worker, the worker has it."`
-	Worker bool   `help:"Have a worker send the event, as it sends those of runs, and print what the receiver has answered."`
+	URL    string   `arg:"" help:"Address of the receiver."`
+	Secret []string `placeholder:"NAME" help:"Name of the secret that signs the event; repeat it for each of two secrets. Without it, the event is not signed. Its value is in the variable TURNPIKE_SECRET_NAME here; with --worker, the worker has it."`
+	Worker bool     `help:"Have a worker send the event, as it sends those of runs, and print what the receiver has answered."`
 }
 
 func (c *webhooksTestCmd) Run(e *env) error {
 	to := state.Webhook{URL: c.URL}
-	name := strings.TrimPrefix(c.Secret, "secret://")
-	if name != "" {
-		to.Secret = state.SecretReferences{"secret://" + name}
+	for _, name := range c.Secret {
+		to.Secret = append(to.Secret, "secret://"+strings.TrimPrefix(name, "secret://"))
 	}
 	if c.Worker {
 		return c.throughWorker(e, to)
 	}
+	if err := to.Check(); err != nil {
+		return usagef("%w", err)
+	}
 	var values []string
-	if name != "" {
+	for _, ref := range to.Secret {
+		name := strings.TrimPrefix(ref, "secret://")
 		value := os.Getenv("TURNPIKE_SECRET_" + name)
 		if value == "" {
 			return usagef("TURNPIKE_SECRET_%s is not set: set it to the secret that signs the test event", name)
 		}
-		values = []string{value}
+		values = append(values, value)
 	}
 	// Do not follow redirects, as workers do not.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

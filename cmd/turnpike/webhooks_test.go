@@ -35,6 +35,16 @@ func TestWebhooksTest(t *testing.T) {
 		}
 	}))
 	t.Cleanup(receiver.Close)
+	both := exec.CommandContext(t.Context(), os.Args[0], "webhooks", "test", receiver.URL, "--secret", "NEW", "--secret", "secret://EVENTS")
+	both.Env = append(both.Environ(), "TURNPIKE_TEST_COMMAND=1", "TURNPIKE_SECRET_NEW=whsec_AAAA", "TURNPIKE_SECRET_EVENTS="+secret)
+	if out, err := both.CombinedOutput(); err != nil {
+		t.Errorf("an event with two secrets, the receiver has the second: %s", out)
+	}
+	three := exec.CommandContext(t.Context(), os.Args[0], "webhooks", "test", receiver.URL, "--secret", "A,B,C")
+	three.Env = append(three.Environ(), "TURNPIKE_TEST_COMMAND=1")
+	if out, err := three.CombinedOutput(); err == nil || !strings.Contains(string(out), "at most 2") {
+		t.Errorf("an event with three secrets: %s", out)
+	}
 	for value, want := range map[string]string{secret: "the receiver has accepted the event", "whsec_AAAA": "the receiver answered 401", "": "TURNPIKE_SECRET_EVENTS is not set"} {
 		c := exec.CommandContext(t.Context(), os.Args[0], "webhooks", "test", receiver.URL, "--secret", "EVENTS")
 		c.Env = append(c.Environ(), "TURNPIKE_TEST_COMMAND=1", "TURNPIKE_SECRET_EVENTS="+value)
@@ -109,7 +119,7 @@ func TestWebhooksTestThroughWorker(t *testing.T) {
 		var out bytes.Buffer
 		e := newEnv(&out, &out, false, false)
 		e.ctx, e.client, e.server = t.Context(), api.New(s.URL), s.URL
-		err := (&webhooksTestCmd{URL: "https://example.com", Secret: "EVENTS", Worker: true}).Run(e)
+		err := (&webhooksTestCmd{URL: "https://example.com", Secret: []string{"EVENTS"}, Worker: true}).Run(e)
 		s.Close()
 		if got := strings.Join(strings.Fields(out.String()), " "); got != c.out || (err != nil) != (c.failure != "") || err != nil && !strings.Contains(err.Error(), c.failure) {
 			t.Errorf("printed %q, %v; want %q, %q", got, err, c.out, c.failure)

@@ -67,9 +67,21 @@ func (r Retention) Tighter(s Retention) Retention {
 // Period is a retention time; zero means indefinitely. As JSON it is a text for ParsePeriod.
 type Period time.Duration
 
-// ParsePeriod parses a duration such as "90m" or "72h", or days such as "30d", up to 36,500. It refuses less than
-// ShortestPeriod.
+// ParsePeriod is ParseDuration, and refuses less than ShortestPeriod.
 func ParsePeriod(text string) (Period, error) {
+	d, err := ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, err
+	case d < ShortestPeriod:
+		return 0, fmt.Errorf("%q is too short: write %s or more", text, ShortestPeriod)
+	default:
+		return Period(d), nil
+	}
+}
+
+// ParseDuration parses a duration such as "90m" or "72h", or days such as "30d", up to 36,500.
+func ParseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		var n float64
@@ -78,14 +90,10 @@ func ParsePeriod(text string) (Period, error) {
 		}
 		d = time.Duration(n * float64(24*time.Hour))
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration: write one such as 30d, 72h or 90m", text)
-	case d < ShortestPeriod:
-		return 0, fmt.Errorf("%q is too short: write %s or more", text, ShortestPeriod)
-	default:
-		return Period(d), nil
 	}
+	return d, nil
 }
 
 func (p Period) shorter(q Period) Period {
