@@ -49,7 +49,7 @@ func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name stri
 func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
 	names, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read names of %ss: %w", kind, err)
+		return nil, fmt.Errorf("read the names of the documents of kind %s: %w", kind, err)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -59,7 +59,7 @@ func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]s
 func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[string]json.RawMessage, error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.documents(kind)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read %ss: %w", kind, err)
+		return nil, fmt.Errorf("read the documents of kind %s: %w", kind, err)
 	}
 	documents := make(map[string]json.RawMessage, len(all))
 	for name, data := range all {
@@ -73,7 +73,7 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (page state.DocumentPage, err error) {
 	all, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
 	if err != nil {
-		return page, fmt.Errorf("read names of %ss: %w", kind, err)
+		return page, fmt.Errorf("read the names of the documents of kind %s: %w", kind, err)
 	}
 	names, next := state.PageOfNames(all, prefix, cursor, limit)
 	page.Next = next
@@ -82,7 +82,7 @@ func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, pref
 	}
 	texts, err := s.rdb.HMGet(ctx, s.keys.documents(kind), names...).Result()
 	if err != nil {
-		return state.DocumentPage{}, fmt.Errorf("read %ss: %w", kind, err)
+		return state.DocumentPage{}, fmt.Errorf("read the documents of kind %s: %w", kind, err)
 	}
 	for i, text := range texts {
 		if data, ok := text.(string); ok { // else it was deleted in the meantime
