@@ -124,7 +124,7 @@ func (a *app) follow(ctx context.Context, c conversation) {
 			log.Error("run not shown", "error", err, "hint", "check the scopes of the app, and whether it is in the channel")
 			return
 		}
-		log.Warn("follower failed, retrying", "error", err, "hint", "check that the gateway is reachable")
+		log.Warn("follower failed, retrying", "error", err, "hint", reach(err))
 		if sleep(ctx, followDelay) != nil {
 			return
 		}
@@ -162,7 +162,7 @@ func (a *app) signed(next func(ctx context.Context, body []byte) (answer string,
 		}
 		answer, err := next(ctx, body)
 		if err != nil {
-			a.log.Warn("request from Slack failed, Slack or the user retries", "path", r.URL.Path, "error", err, "hint", "check that the gateway is reachable")
+			a.log.Warn("request from Slack failed, Slack or the user retries", "path", r.URL.Path, "error", err, "hint", reach(err))
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
@@ -357,6 +357,14 @@ func refused(err error) bool {
 	r, ok := errors.AsType[slack.SlackErrorResponse](err)
 	passes := strings.HasSuffix(r.Err, "_error") || strings.HasSuffix(r.Err, "_unavailable") || strings.HasSuffix(r.Err, "limited")
 	return ok && !passes
+}
+
+// reach returns the hint about a call that failed and may succeed later.
+func reach(err error) string {
+	if errors.Is(err, turnpike.ErrUnavailable) {
+		return "check that the gateway is reachable"
+	}
+	return "check that Slack and the gateway are reachable"
 }
 
 // sleep waits, and returns the error of ctx if that ends earlier.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -519,6 +520,22 @@ func TestSignatures(t *testing.T) {
 			if path == "/slack/events" && (status != c.status || !strings.HasPrefix(answer, c.answer)) || (status == http.StatusUnauthorized) != (c.status == http.StatusUnauthorized) {
 				t.Errorf("%s, %s: %d %q, want %d %q", path, name, status, answer, c.status, c.answer)
 			}
+		}
+	}
+}
+
+// The hint about a failed call names the gateway only if the gateway is known to be the cause.
+func TestHintNamesSlack(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		slack bool
+	}{
+		{fmt.Errorf("submit: %w", turnpike.ErrUnavailable), false},
+		{errors.New(`Post "https://slack.com/api/chat.postEphemeral": connection refused`), true},
+	} {
+		if hint := reach(c.err); strings.Contains(hint, "Slack") != c.slack {
+			t.Errorf("%v: %s", c.err, hint)
 		}
 	}
 }
