@@ -33,18 +33,23 @@ func Roles() []Role { return []Role{Viewer, Submitter, Approver, Author, Operato
 
 // ParseRoles returns the roles with these names, each once. It returns an error if given is empty or has a name that is
 // not a role.
-func ParseRoles(given []string) ([]Role, error) {
+func ParseRoles(given []string) ([]Role, error) { return parseRoles(given, Roles()) }
+
+// ParseTokenRoles is ParseRoles with errors that name the roles that a token may have.
+func ParseTokenRoles(given []string) ([]Role, error) { return parseRoles(given, TokenRoles()) }
+
+func parseRoles(given []string, offered []Role) ([]Role, error) {
 	var roles []Role
 	for _, name := range given {
 		if !slices.Contains(Roles(), Role(name)) {
-			return nil, fmt.Errorf("role is %.40q: use one of %s", name, list(Roles()))
+			return nil, fmt.Errorf("role is %.40q: use one of %s", name, list(offered))
 		}
 		if !slices.Contains(roles, Role(name)) {
 			roles = append(roles, Role(name))
 		}
 	}
 	if len(roles) == 0 {
-		return nil, fmt.Errorf("no role is given: give one or more of %s", list(Roles()))
+		return nil, fmt.Errorf("no role is given: give one or more of %s", list(offered))
 	}
 	return roles, nil
 }

@@ -432,6 +432,8 @@ func TestHookSettings(t *testing.T) {
 		with(`"run": {}`):                                           "run.agent is missing",
 		with(`"filter": "1 +", "run": {"agent": "a"}`):              "filter",
 		with(`"filter": "nobody.x", "run": {"agent": "a"}`):         "filter",
+		with(`"filter": "1 + 1", "run": {"agent": "a"}`):            "not a boolean: compare it with another value",
+		run(`, "variables": {"a": "event.a"}`):                      `field "run.variables" must be a string, not object: write one CEL expression`,
 		run(`, "key": "1"`):                                         "run.key",
 		run(`, "priority": "urgent"`):                               "run.priority",
 		run(`, "metadata": {"hook": "'x'"}`):                        "is reserved for Turnpike",

@@ -19,7 +19,7 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 		return nil, err
 	}
 	if !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q returns %s, not a boolean: write a condition such as args.amount > 100", text, out)
+		return nil, fmt.Errorf("%q returns %s, not a boolean: compare it with another value, for example with == or >", text, out)
 	}
 	return func(e *Evaluation) (bool, error) {
 		e.budget.mu.Lock()
@@ -30,7 +30,7 @@ func Compile(text string, vars ...cel.EnvOption) (Condition, error) {
 		}
 		yes, ok := v.Value().(bool)
 		if !ok {
-			return false, fmt.Errorf("%q returned %v, not a boolean: write a condition such as args.amount > 100", text, v.Type())
+			return false, fmt.Errorf("%q returned %v, not a boolean: compare it with another value, for example with == or >", text, v.Type())
 		}
 		return yes, nil
 	}, nil

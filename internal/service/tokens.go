@@ -33,7 +33,7 @@ func (s *Tokens) create(ctx context.Context, c access.Caller, req api.TokenReque
 	if !ok {
 		return api.NewToken{}, problem(denied, api.CodeForbidden, "%s may not issue tokens, since a token ends with the API key that issued it: use an API key with the role %s", c.Principal.Name, access.Issuer)
 	}
-	roles, err := access.ParseRoles(req.Roles)
+	roles, err := access.ParseTokenRoles(req.Roles)
 	if err != nil {
 		return api.NewToken{}, invalid("roles: %v", err)
 	}

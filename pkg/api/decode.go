@@ -251,12 +251,27 @@ func explain(err error) error {
 	case errors.As(err, &typ) && typ.Field == "":
 		return fmt.Errorf("the JSON must be %s, not %s: correct it", jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &typ):
-		return fmt.Errorf("field %q must be %s, not %s: correct it", clip(typ.Field), jsonName(typ.Type), clip(typ.Value))
+		field := fieldOf(typ)
+		if composite := typ.Value == "object" || typ.Value == "array"; composite && typ.Type.Kind() == reflect.String && isExpression(field) {
+			return fmt.Errorf("field %q must be a string, not %s: write one CEL expression that returns the value, such as {'name': event.name}", clip(field), typ.Value)
+		}
+		return fmt.Errorf("field %q must be %s, not %s: correct it", clip(field), jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &syntax):
 		return fmt.Errorf("this is not JSON at byte %d: correct it: %w", syntax.Offset, err)
 	default:
 		return errors.New(clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
+}
+
+// fieldOf returns the path of a field without the names of embedded structs, which JSON does not have.
+func fieldOf(err *json.UnmarshalTypeError) string {
+	path := slices.DeleteFunc(strings.Split(err.Field, "."), func(name string) bool { return name != "" && name[0] >= 'A' && name[0] <= 'Z' })
+	return strings.Join(path, ".")
+}
+
+// isExpression reports whether a field of type string is an expression of a hook or a trigger.
+func isExpression(field string) bool {
+	return slices.Contains([]string{"filter", "run.input", "run.key", "run.metadata", "run.variables", "signal.run", "signal.message", "signal.answer"}, field)
 }
 
 func jsonName(t reflect.Type) string {
