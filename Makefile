@@ -63,7 +63,7 @@ RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./intern
 	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
 
 # Packages with tests that make race leaves out: make test-plain runs those. It runs the packages of PLAIN whole.
-RACED_PARTLY := ./internal/engine/effect ./pkg/bus/natsbus ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore
+RACED_PARTLY := ./internal/engine/effect ./internal/gateway ./pkg/bus/natsbus ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore
 
 # Long tests in which one goroutine does the work, or which count its allocations.
 ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQueue|TestHostileChecks
@@ -104,7 +104,7 @@ long: redis ## Run the tests that make test leaves out or shortens, as far as ma
 	go test -count=1 -shuffle=on -timeout 20m -run '^($(LONG)|$(WITH_SHORT_FORM))$$' ./internal/measure ./internal/e2e ./internal/verify/degraded
 
 # The suites that say what becomes of runs, whose workers internal/verify/testbed/plain tunes.
-PLAIN := ./internal/worker ./internal/gateway ./internal/deploy
+PLAIN := ./internal/worker ./internal/deploy
 
 .PHONY: test-plain
 test-plain: redis ## Test what becomes of runs without any optimisation of workers, and what make race leaves out
@@ -273,7 +273,7 @@ page-unit: .bin/esbuild ## Test the pure code of the page: needs Node.js
 .PHONY: page-test
 page-test: page-types page-unit ## Test the page in Chromium against a real deployment: PICTURES=dist/pictures keeps pictures
 	@hack/ensure-chromium.sh
-	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 15m -tags browser ./internal/verify/browser
+	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 25m -tags browser ./internal/verify/browser
 
 .PHONY: generate
 generate: page ## Rewrite generated files
