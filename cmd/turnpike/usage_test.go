@@ -164,7 +164,7 @@ func TestMisspeltAgents(t *testing.T) {
 	}
 }
 
-// What to do about an error is said for the command line, not for HTTP.
+// The command line replaces remedies that name HTTP requests with its own commands and flags.
 func TestExplainNamesCommands(t *testing.T) {
 	t.Parallel()
 	for detail, want := range map[string]string{

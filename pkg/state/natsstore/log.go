@@ -46,7 +46,8 @@ func (l *cachedLog) cut(checkpoint int64) {
 	l.bytes = int(size)
 }
 
-// page is the end of a part of a log that was read and not kept: so many entries are up to a message of the stream.
+// page is where a reader of a part of a log has stopped: the messages of the stream up to seq hold the first
+// entries of the log, this many. Those entries are not kept.
 type page struct {
 	entries int64
 	seq     uint64
