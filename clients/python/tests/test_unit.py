@@ -1,5 +1,6 @@
 """Tests that need no server."""
 
+import asyncio
 import base64
 import enum
 import errno
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
-from turnpike import ArgumentsError, Client, Context, Field, Memory, Run, nkey, schema, serve, tool
+from turnpike import ArgumentsError, Client, Context, Field, Memory, Run, nats, nkey, schema, serve, tool
 from turnpike.errors import Cancelled, Conflict, Ended, Full, Invalid, NotFound, NotWaiting, Unavailable
 from turnpike.errors import problem as problem_of
 from turnpike.tools import Image, parts
@@ -308,6 +309,24 @@ class Tokens(unittest.TestCase):
 class Parts(unittest.TestCase):
     def test_bytes(self) -> None:
         self.assertEqual(parts([Image("image/png", b"hi"), Image("image/png", "aGk=")]), [{"media_type": "image/png", "data": "aGk="}] * 2)
+
+
+class Connections(unittest.IsolatedAsyncioTestCase):
+    async def test_closed_as_attempt_fails(self) -> None:
+        connection = nats.Connection("nats://127.0.0.1:1", "test")
+        attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def connect(_: object) -> None:
+            await attempt
+
+        connection._connect = connect  # type: ignore[assignment]
+        connecting = asyncio.create_task(connection._connect_any())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # asyncio.wait_for would run the attempt in a task of its own
+        attempt.set_exception(ConnectionRefusedError())
+        connecting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await connecting
 
 
 class NKey(unittest.TestCase):

@@ -214,7 +214,8 @@ class Connection:
 
     async def _flush_in_time(self) -> bool:
         try:
-            await asyncio.wait_for(self.flush(), DRAIN_TIMEOUT)
+            async with asyncio.timeout(DRAIN_TIMEOUT):
+                await self.flush()
         except TimeoutError:
             return False
         return True
@@ -250,7 +251,9 @@ class Connection:
         failure: Exception = NATSError("the URL names no server: name one")
         for url in list(self.servers):
             try:
-                return await asyncio.wait_for(self._connect(url), CONNECT_TIMEOUT)
+                # Before Python 3.12, wait_for drops a cancellation that arrives as the attempt ends: close would wait forever.
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    return await self._connect(url)
             except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError, NATSError) as e:
                 failure = e
                 self.servers.append(self.servers.pop(0))  # the next one first
