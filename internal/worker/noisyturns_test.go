@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,43 @@ func TestNoisyTurnsLeaveRoomAtTheStore(t *testing.T) {
 		}
 		quiet()
 		close(store.release)
+		for _, id := range ids {
+			s.awaitReason(id, state.EndCompleted)
+		}
+	})
+}
+
+// On a shared worker, turns of noisy tenants whose calls never return leave slots for the other tenants. A worker
+// that one tenant uses alone gives it every slot: see TestOneQueueHasAllSlots.
+func TestNoisyTurnsLeaveSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slots, left = 20, 2
+		s := newDeployment(t)
+		block := &blocking{started: make(chan string, 2*slots), release: make(chan struct{})}
+		s.tools["block"] = block
+		cfg := s.config()
+		cfg.Slots, cfg.SweepInterval, cfg.RedeliveryDelay, cfg.HeartbeatInterval = slots, time.Hour, time.Hour, time.Second
+		s.work(cfg)
+		quiet := func() {
+			t.Helper()
+			id := s.createFor(agent.Definition{Name: "quiet", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "done"}}}}, state.Limits{})
+			s.publishOf(id, "quiet", false)
+			s.awaitReason(id, state.EndCompleted)
+		}
+		quiet()
+		var ids []state.RunID
+		for i := range 2 * slots {
+			id := s.create(state.Limits{}, []agent.Tool{{Name: "block"}}, call("block", fmt.Sprint("c", i)), model.Scripted{Text: "end"})
+			s.publishOf(id, "noisy", true)
+			ids = append(ids, id)
+		}
+		time.Sleep(10 * time.Second) // the bubble's clock
+		if n := block.calls.Load(); n != slots-left {
+			t.Errorf("turns of a noisy tenant have %d of %d slots, want %d", n, slots, slots-left)
+		}
+		quiet()
+		close(block.release)
 		for _, id := range ids {
 			s.awaitReason(id, state.EndCompleted)
 		}

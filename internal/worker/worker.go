@@ -94,7 +94,6 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		cfg: cfg, bus: b,
 		log:      cfg.Logger.With("worker", cfg.ID),
 		metrics:  m,
-		slots:    admission.NewSlots(cfg.Slots),
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
 		executor: executor.Inline{},
@@ -103,6 +102,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		clock:    &clock.Clock{},
 		released: make(chan struct{}),
 	}
+	w.slots = admission.NewSlots(cfg.Slots, w.tenants.Shared)
 	w.release = sync.OnceFunc(func() { close(w.released) })
 	if !cfg.Without.Quarantine {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
@@ -329,10 +329,10 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			continue
 		}
 		w.inFlight.Add(1)
+		load := w.tenants.Enter(d.Turn().Tenant, key.Noisy) // before the next turn asks for a slot
 		w.turns.Go(func() {
 			defer w.slots.Release()
 			defer w.inFlight.Add(-1)
-			load := w.tenants.Enter(d.Turn().Tenant, key.Noisy)
 			defer load.Leave()
 			w.taker.Take(turnCtx, d, load)
 		})
@@ -345,8 +345,8 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 const slotWait = 2 * time.Millisecond
 
 // next returns a message of a queue, with a slot for it. It requests at most as many messages as there are free
-// slots, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go to idle
-// workers.
+// slots for the queue, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go
+// to idle workers.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {
@@ -361,7 +361,7 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		}
 		ahead := w.cfg.Slots - int(w.inFlight.Load())
 		if key.Noisy {
-			ahead = min(ahead, w.tenants.Free())
+			ahead = min(ahead, w.tenants.Free(), w.slots.Free(key)+1) // this one has a slot
 		}
 		queue.SetPrefetch(ahead - 1)
 		if waited {
@@ -379,7 +379,7 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		if err != nil {
 			return nil, err
 		}
-		if w.slots.TryAcquire() {
+		if w.slots.TryAcquire(key) {
 			return d, nil
 		}
 		// The other queues have taken all slots since. If none becomes free soon, another worker
@@ -408,7 +408,7 @@ func (w *Worker) refreshQuotas(ctx context.Context) {
 // slot takes a slot, and reports whether it had to wait. While all slots are taken, this worker requests no
 // message of the queue.
 func (w *Worker) slot(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (waited bool, err error) {
-	if w.slots.TryAcquire() {
+	if w.slots.TryAcquire(key) {
 		return false, nil
 	}
 	queue.SetPrefetch(0)

@@ -11,8 +11,14 @@ import (
 
 // Slots are the turns that may be in flight at once. While none is free, the queues with waiting turns share the
 // released slots by weight: each of them gets some, and a queue that was idle gets no extra slots for that time.
+//
+// On a worker that tenants share, a tenth of the slots is for turns of the other queues than those for noisy tenants.
+// Without it, a tenant whose calls do not return would hold every slot until their time limits.
 // Slots is safe for concurrent use.
 type Slots struct {
+	kept   int
+	shared func() bool
+
 	mu      sync.Mutex
 	free    int
 	waiting []waiter
@@ -28,8 +34,10 @@ type waiter struct {
 	got chan struct{}
 }
 
-// NewSlots returns n slots.
-func NewSlots(n int) *Slots { return &Slots{free: n, clocks: map[bus.QueueKey]int{}} }
+// NewSlots returns n slots; shared reports whether tenants share the worker.
+func NewSlots(n int, shared func() bool) *Slots {
+	return &Slots{free: n, kept: n / 10, shared: shared, clocks: map[bus.QueueKey]int{}}
+}
 
 // stride is the amount that a slot adds to the clock of a queue. Seven slots divide into four for
 // high, two for normal and one for low. Both queues of a lane get the same number.
@@ -44,22 +52,37 @@ func stride(l bus.QueueKey) int {
 	}
 }
 
-// TryAcquire takes a slot if one is free, and reports whether it did.
-func (s *Slots) TryAcquire() bool {
+// TryAcquire takes a slot for a turn of a queue if it may have one now, and reports whether it did.
+func (s *Slots) TryAcquire(l bus.QueueKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.free == 0 {
+	if s.freeFor(l) <= 0 {
 		return false
 	}
 	s.free--
 	return true
 }
 
+// Free returns how many turns of a queue may have a slot now.
+func (s *Slots) Free(l bus.QueueKey) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, s.freeFor(l))
+}
+
+// freeFor is the number of slots that turns of a queue may take, or less than 0. The caller holds mu.
+func (s *Slots) freeFor(l bus.QueueKey) int {
+	if l.Noisy && s.shared() {
+		return s.free - s.kept
+	}
+	return s.free
+}
+
 // Acquire waits for a slot, for a turn of a queue, until ctx ends. If it returns nil, the caller must call
 // Release; otherwise the error is that of ctx.
 func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	s.mu.Lock()
-	if s.free > 0 {
+	if s.freeFor(l) > 0 {
 		s.free--
 		s.mu.Unlock()
 		return nil
@@ -84,22 +107,23 @@ func (s *Slots) Acquire(ctx context.Context, l bus.QueueKey) error {
 	return ctx.Err()
 }
 
-// Release returns a slot. If queues wait, the next of them gets it.
+// Release returns a slot. If queues wait that may have it, the next of them gets it.
 func (s *Slots) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
-		s.free++
-		return
-	}
-	next := 0
+	s.free++
+	next := -1
 	for i, w := range s.waiting {
-		if s.at(w.key) < s.at(s.waiting[next].key) {
+		if s.freeFor(w.key) > 0 && (next < 0 || s.at(w.key) < s.at(s.waiting[next].key)) {
 			next = i
 		}
 	}
+	if next < 0 {
+		return
+	}
 	w := s.waiting[next]
 	s.waiting = slices.Delete(s.waiting, next, next+1)
+	s.free--
 	s.now = s.at(w.key)
 	s.clocks[w.key] = s.now + stride(w.key)
 	close(w.got)

@@ -190,6 +190,13 @@ func (t *Tenants) release() {
 // holds mu.
 func (t *Tenants) mayWork() bool { return !t.isShared() || t.working < t.maxWorking }
 
+// Shared reports whether tenants share the worker.
+func (t *Tenants) Shared() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.isShared()
+}
+
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
 
