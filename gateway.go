@@ -42,7 +42,7 @@ func (noAuth) Authenticate(*http.Request) (Principal, error) {
 // untrusted clients.
 func NoAuth() Auth { return noAuth{} }
 
-// keyAuth accepts API keys, tokens of a provider, and sessions of people who have logged in.
+// keyAuth is the Auth of KeyAuth. A gateway uses its parts instead of Authenticate, and adds tokens of users.
 type keyAuth struct {
 	chain access.Chain
 	login *access.Login
@@ -69,9 +69,10 @@ func unauthenticated(err error) error {
 	return err
 }
 
-// KeyAuth accepts API keys, which the command turnpike and package pkg/api create, tokens of users that API keys have
-// issued, and tokens of the provider in Options.OIDC. People log in to the page with an API key or at the provider. If
-// OIDC.ClientSecret cannot be read, the gateway responds with 503 to each request.
+// KeyAuth returns an Auth, for GatewayOptions, that accepts API keys, which the command turnpike and package pkg/api
+// create, tokens of users that API keys have issued, and tokens of the provider in Options.OIDC. People log in to the
+// page with an API key or at the provider. Authenticate, if an Auth of the caller's calls it, accepts no tokens of users
+// and no sessions of the page. If OIDC.ClientSecret cannot be read, the gateway responds with 503 to each request.
 func (d *Deployment) KeyAuth() Auth {
 	store := service.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// note appends an operation to the tenant's audit if it succeeded. It also appends a failed operation that may have
-// taken effect in part, with the outcome unknown: err is not a problem below status 500, or the caller has
-// disconnected. Without authentication there is no audit.
+// note appends an operation to the tenant's audit, unless it failed without an effect: with a problem whose status is
+// below 500, while the caller was connected. An operation that failed in another way may have taken effect in part, so
+// its entry has the outcome unknown. Without authentication there is no audit.
 func (k *core) note(ctx context.Context, c access.Caller, o Operation, target string, err error) {
 	e := api.AuditEntry{Action: string(o), Target: target}
 	if err != nil {

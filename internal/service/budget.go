@@ -52,9 +52,9 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore applies the budgets of requests to a store. It passes other methods through: those that no request
-// calls, and those whose callers set their own limit, such as AppendAudit, because a slow change must still get its
-// audit entry.
+// budgetStore is a store whose methods below count against the budget of their request. It has many because they are
+// those of state.Store that requests call. The methods that it embeds do not count: no request calls them, except
+// AppendAudit, whose caller sets a limit of its own, so that a slow change still gets its audit entry.
 type budgetStore struct{ state.Store }
 
 // Budgeted returns store with each call counted against the budget of its context, if that has one. Authentication uses

@@ -104,9 +104,10 @@ type Fleet struct {
 // Hear records a heartbeat of a worker that arrived at now.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
-// Workers returns the workers, by id, with the number of runs on which they hold leases and the ids of up to
-// ten of these runs. A worker that holds leases and whose heartbeats have not arrived recently is
-// unreachable.
+// Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within 10 minutes
+// (shownFor) or that hold leases, without those that have said that they leave and hold none. A worker without a
+// heartbeat within 2 s (reachableFor) is unreachable. Each has the number of runs on which it holds leases, and the ids
+// of up to ten of them.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {
 		return api.Page[api.Worker]{}, err

@@ -110,8 +110,10 @@ func (e *EarlierError) Error() string {
 	return fmt.Sprintf("entry %d is before the checkpoint of the log: read it in the store", e.Seq)
 }
 
-// ReadResult returns a piece of a result in a log for a call that reads it again, of at most limit bytes if that is
-// not 0, with the origin of that result. The error is an *EarlierError, or one for the model.
+// ReadResult returns the piece of a result in a log that a call with these arguments reads again, with the origin of
+// the result. A piece has at most 16 KiB (readAtOnce) of the text, or limit bytes if that is less and not 0; a note
+// behind it has the offset of the next piece. The first piece also has the images and files. The error is an
+// *EarlierError, or has a text for the model.
 func ReadResult(log []state.Entry, arguments string, limit int) (ToolResult, error) {
 	var args struct {
 		Result string `json:"result"`

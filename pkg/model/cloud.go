@@ -96,8 +96,10 @@ func (r Request) CloudAt(provider, base string) (CloudAddress, error) {
 	return at, nil
 }
 
-// LoginFailed returns the *Error for a call that got no credentials of a cloud. refused means that the cloud refused
-// the secret, which is key, or that key is not a credential: class Auth instead of Transport.
+// LoginFailed returns the *Error for a call that got no credentials of a cloud because of err. Its class is Auth if
+// refused, which says that the cloud refused the secret or that the secret is not a credential, and Transport
+// otherwise. If ctx has ended, the error is that of Interrupted. key is the value of the secret, which LoginFailed
+// removes from the text.
 func LoginFailed(ctx context.Context, provider, key string, refused bool, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)

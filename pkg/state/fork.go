@@ -24,8 +24,10 @@ type ForkSource struct {
 // HistoryThrough returns the history of a log through a turn: it includes the responses of
 // the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
 // returns an error if turn is negative, if the run has not reached the turn, or if a call of
-// the turn has no result yet. A log that begins with a checkpoint has no history through the
-// turn of that checkpoint, nor through earlier ones.
+// the turn has no result yet.
+//
+// A log that begins with a checkpoint must begin with one of an earlier turn than the given one. HistoryThrough
+// does not check that: it would return what the model saw at the checkpoint.
 func HistoryThrough(log []Entry, turn int) (History, error) {
 	h := History{Turn: turn}
 	end, last := 0, 0

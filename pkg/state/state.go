@@ -388,8 +388,9 @@ func LogLen(log []Entry) int64 {
 }
 
 // Append returns s with e as the next entry of its log, under the next number (Entry.Seq), and with e
-// folded into the header. A header is therefore the same whether a worker folds a journaled model
-// response before or after a crash (I3, F4).
+// folded into the header. The header is the same whether a worker folds a model response when it
+// arrives, or from the journal after a crash (I3, F4). After an EntryCheckpoint the log that s carries
+// begins with e.
 //
 // States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {

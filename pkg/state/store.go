@@ -30,8 +30,8 @@ type Store interface {
 	Timers
 }
 
-// RunStore is the first part of the port, runs and turns: all that is stored about runs. Workers take
-// turns with it.
+// RunStore is the first part of the port: runs, with their turns, signals and schedule, the workers that
+// execute them, and the sums of their figures.
 //
 // Calls about one run are linearizable. Calls about several runs (List, Counts, Sweep, Evict,
 // Owners, Leases) treat each run by itself: they are not snapshots, and may briefly miss changes that
@@ -55,8 +55,8 @@ type Store interface {
 //
 // A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns
 // ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
-// that name it return ErrFormat, except that the methods of a lease may return ErrFenced instead.
-// If Create finds such a run, it returns ErrFormat.
+// that name it, and Create if it finds one, return ErrFormat. The methods of a lease may return
+// ErrFenced instead.
 //
 // Times are those of the store's clock, which all processes share. Durations may be 0: a lease of
 // 0 is over at once, a run with a redelivery delay of 0 is due at once.

@@ -11,9 +11,10 @@ const Other = "other"
 // maxLength bounds an admitted value, in bytes.
 const maxLength = 200
 
-// Limiter admits a limited number of values that users choose as labels of metrics. A value stays admitted as long as
-// the process lives, as do its time series. A tenant may use at most a quarter of the values that the other tenants
-// have left, so one tenant cannot exclude the rest. A Limiter is safe for concurrent use.
+// Limiter admits a limited number of values that users choose as labels of metrics. A value stays admitted, for all
+// tenants, as long as the process lives, as do its time series. It counts for the tenant that first used it. The values
+// of a tenant take at most a quarter of the capacity that other tenants do not use, rounded up, so one tenant cannot
+// exclude the others. A Limiter is safe for concurrent use.
 type Limiter struct {
 	limit int
 
@@ -27,8 +28,7 @@ func New(limit int) *Limiter {
 	return &Limiter{limit: limit, admitted: map[string]bool{}, held: map[string]int{}}
 }
 
-// Admit reports whether value may be a label, and admits it if the limit allows. It counts for the tenant that
-// used the value first. A value longer than 200 bytes, or that is not valid UTF-8, is never admitted.
+// Admit reports whether value may be a label, and admits it if the limits allow. A value longer than 200 bytes, or that is not valid UTF-8, is never admitted.
 func (l *Limiter) Admit(tenant, value string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

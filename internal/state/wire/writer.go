@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Writer writes JSON as encoding/json does without escaping HTML, and without reflection. B is the
+// Writer writes JSON without reflection. It escapes texts as encoding/json does with SetEscapeHTML(false). B is the
 // output: callers append braces and brackets to it themselves, the first one before the first field.
 type Writer struct {
 	B   []byte

@@ -242,8 +242,9 @@ func official(u *url.URL) bool {
 	return strings.HasSuffix(h, ".openai.com") || strings.HasSuffix(h, ".azure.com")
 }
 
-// strict reports whether a schema is within the subset that OpenAI can enforce. The API refuses other schemas if they
-// request enforcement. The worker validates the output in any case.
+// strict reports whether a request asks OpenAI to enforce a schema: its root is an object, each object in it is closed
+// and requires all of its properties, and the words oneOf, allOf and patternProperties occur nowhere. The API refuses a
+// request to enforce a schema that it cannot enforce. The worker validates the output in any case.
 func strict(schema json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(schema, &v) != nil {
