@@ -75,7 +75,7 @@ func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonsche
 			err = fmt.Errorf("correct the JSON Schema that the tool has: %w", err)
 		}
 	} else if s, err = infer(); err != nil {
-		err = fmt.Errorf("the type %s has no JSON Schema: use other types, or the option Schema: %w", t.in, err)
+		err = fmt.Errorf("the type %s has no JSON Schema (%w): use other types, or the option Schema", t.in, err)
 	} else if s.Type != "object" {
 		err = fmt.Errorf("the type of its arguments is %s: use a struct or a map", t.in)
 	}

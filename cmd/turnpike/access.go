@@ -262,7 +262,7 @@ func readTokens() (map[string]string, error) {
 		err = json.Unmarshal(data, &tokens)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w: delete the file, and log in again", name, err)
+		return nil, fmt.Errorf("%s cannot be read: %w: make it readable for this user, or delete it and log in to each gateway again", name, err)
 	}
 	return tokens, nil
 }

@@ -138,7 +138,7 @@ func agentFiles(dir string) ([]string, error) {
 		files = append(files, found...)
 	}
 	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("name a directory that has agent files: %w", err)
+		return nil, fmt.Errorf("the directory of agents cannot be read: %w: name one that has agent files", err)
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory: name the directory that has the agent files", dir)
 	}

@@ -156,7 +156,7 @@ func devPassword(dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("create data directory: choose one that this user may write: %w", err)
+		return "", fmt.Errorf("create data directory: %w: set --data-dir to a directory that this user may write to", err)
 	}
 	password := rand.Text()
 	return password, writeSecret(path, password+"\n")

@@ -361,10 +361,16 @@ func refused(err error) bool {
 
 // reach returns the hint about a call that failed and may succeed later.
 func reach(err error) string {
-	if errors.Is(err, turnpike.ErrUnavailable) {
+	switch {
+	case errors.Is(err, turnpike.ErrUnavailable):
 		return "check that the gateway is reachable"
+	case errors.Is(err, turnpike.ErrUnauthenticated), errors.Is(err, turnpike.ErrForbidden):
+		return "check that TURNPIKE_TOKEN is a valid API key with the roles submitter and issuer"
+	case refused(err):
+		return "check the scopes of the app at Slack, and whether it is in the channel"
+	default:
+		return "check that Slack and the gateway are reachable"
 	}
-	return "check that Slack and the gateway are reachable"
 }
 
 // sleep waits, and returns the error of ctx if that ends earlier.

@@ -532,6 +532,8 @@ func TestHintNamesSlack(t *testing.T) {
 		slack bool
 	}{
 		{fmt.Errorf("submit: %w", turnpike.ErrUnavailable), false},
+		{fmt.Errorf("token: %w", turnpike.ErrForbidden), false},
+		{slack.SlackErrorResponse{Err: "not_in_channel"}, true},
 		{errors.New(`Post "https://slack.com/api/chat.postEphemeral": connection refused`), true},
 	} {
 		if hint := reach(c.err); strings.Contains(hint, "Slack") != c.slack {

@@ -53,7 +53,7 @@ func (v Value) Read() (string, error) {
 	}
 	data, err := os.ReadFile(v.File)
 	if err != nil {
-		return "", fmt.Errorf("%s: name a file that this process may read: %w", v.fileName(), err)
+		return "", fmt.Errorf("%s: %w: name a file that this process may read", v.fileName(), err)
 	}
 	text := strings.TrimRight(string(data), " \t\r\n")
 	if text == "" {
@@ -108,7 +108,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s are not a certificate and its private key, give both in PEM: %w", t.Cert.Name, t.Key.Name, err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key (%w): give both in PEM", t.Cert.Name, t.Key.Name, err)
 	}
 	return &pair, nil
 }

@@ -76,7 +76,7 @@ func Start(o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	// The data includes conversations, so only its owner may read it.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create data directory: %w: choose one that this user may write with --data-dir", err)
+		return nil, fmt.Errorf("create data directory: %w: set --data-dir to a directory that this user may write to", err)
 	}
 	lock, err := lockDir(o.Dir)
 	if err != nil {

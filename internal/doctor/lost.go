@@ -55,7 +55,7 @@ func lostRuns(ctx context.Context, named namedRuns, store lostStore) state.Findi
 	l := &lostSearch{store: store, all: named.all, looked: map[state.RunID]bool{}}
 	err := l.search(ctx, named.runs)
 	if err != nil {
-		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "check that the store is reachable and answers, and retry"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"}
 	}
 	if n := len(l.lost); n > 0 {
 		f.OK = false

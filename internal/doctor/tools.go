@@ -63,7 +63,7 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	tenants, err := store.Documents(ctx, state.TenantDocument)
 	if err != nil {
-		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "check that the store is reachable and answers, and retry"}}
+		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"}}
 	}
 	delete(tenants, state.DefaultTenant)
 	finder := Finder(nc, cfg.Prefix, store, secretsDir)
@@ -140,7 +140,7 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	whose := of(tenant)
 	used, err := natsTools(ctx, agents, tenant)
 	if err != nil {
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "check that the store is reachable and answers, and retry"}}
+		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"}}
 	}
 	if len(used) == 0 {
 		return nil

@@ -181,7 +181,7 @@ func (e Expectation) compile(judged bool) (check, error) {
 	case e.Matches != "":
 		re, err := regexp.Compile(e.Matches)
 		if err != nil {
-			return nil, fmt.Errorf("matches: correct the pattern: %w", err)
+			return nil, fmt.Errorf("matches: %w: correct the pattern", err)
 		}
 		return pattern{re}, nil
 	default:

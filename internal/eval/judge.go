@@ -94,7 +94,7 @@ func verdict(run api.Run) error {
 		Reason string `json:"reason"`
 	}
 	if err := json.Unmarshal(run.StructuredOutput, &v); err != nil {
-		return fmt.Errorf("the judge's run %s has no verdict: find the cause with turnpike show, then repeat the evaluation: %w", run.ID, err)
+		return fmt.Errorf("the judge's run %s has no verdict (%w): find the cause with turnpike show, then repeat the evaluation", run.ID, err)
 	}
 	if !v.OK {
 		return errors.New(v.Reason)

@@ -232,7 +232,7 @@ func bodyOf(d Delivery) (any, error) {
 	}
 	form, err := url.ParseQuery(string(d.Body))
 	if err != nil {
-		return nil, fmt.Errorf("the body is not a form, although Content-Type says so: correct its encoding: %w", err)
+		return nil, fmt.Errorf("the body is not a form, although Content-Type says so (%w): correct its encoding", err)
 	}
 	if form.Has("payload") {
 		return jsonOf([]byte(form.Get("payload")))
@@ -255,7 +255,7 @@ func jsonOf(data []byte) (any, error) {
 		return nil, errors.New("the body has more than one JSON document: send one")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the body is not JSON: send a JSON document, or a form with the Content-Type application/x-www-form-urlencoded: %w", err)
+		return nil, fmt.Errorf("the body is not JSON (%w): send a JSON document, or a form with the Content-Type application/x-www-form-urlencoded", err)
 	}
 	return plain(v), nil
 }

@@ -46,7 +46,7 @@ func (s *Schedules) Keep(ctx context.Context) {
 		for !s.cfg.Restore.Waiting() && ctx.Err() == nil {
 			n, err := s.Fire(ctx)
 			if err != nil && !failed && ctx.Err() == nil {
-				s.log.Warn("schedules not fired, the gateway retries", "error", err, "hint", "check that the store is reachable")
+				s.log.Warn("schedules not fired, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			}
 			if failed = err != nil; failed || n < firingsAtOnce {
 				break

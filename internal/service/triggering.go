@@ -68,7 +68,7 @@ func (s *Triggers) Keep(ctx context.Context) {
 	for {
 		err := s.look(ctx, &runners)
 		if err != nil && !failed && ctx.Err() == nil {
-			s.log.Warn("triggers not read, the gateway retries", "error", err, "hint", "check that the store is reachable")
+			s.log.Warn("triggers not read, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		}
 		failed = err != nil
 		select {

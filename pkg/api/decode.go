@@ -257,7 +257,7 @@ func explain(err error) error {
 		}
 		return fmt.Errorf("field %q must be %s, not %s: correct it", clip(field), jsonName(typ.Type), clip(typ.Value))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("this is not JSON at byte %d: correct it: %w", syntax.Offset, err)
+		return fmt.Errorf("this is not JSON at byte %d (%w): correct it", syntax.Offset, err)
 	default:
 		return errors.New(clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}

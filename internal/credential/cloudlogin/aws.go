@@ -2,6 +2,7 @@ package cloudlogin
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -18,7 +19,7 @@ func (l *Logins) AWS(ctx context.Context, region, value string) (aws.Config, err
 			})
 		})
 		if err != nil {
-			return cfg, &Error{Text: "the AWS configuration of the worker cannot be read, correct it: " + err.Error()}
+			return cfg, &Error{Text: fmt.Sprintf("the AWS configuration of the worker cannot be read (%v): correct it", err)}
 		}
 		cfg.Region = region
 		return cfg, nil

@@ -68,7 +68,7 @@ func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error
 func (s Secrets) Key(tenant, name, host string) (string, error) {
 	key, err := s.find(tenant, name, host, true)
 	if err != nil {
-		return "", fmt.Errorf("the model has no api_key, and the default was not found: %w", err)
+		return "", fmt.Errorf("the model has no api_key, and the provider's default key cannot be used: %w", err)
 	}
 	return key, nil
 }
@@ -96,7 +96,11 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if len(hosts) > 0 {
 		if v := s.variable(name); v != "" {
 			if !fits {
-				return "", fmt.Errorf("%w: set %s%s in the environment of %s for other hosts", policy.Bound(name, host, hosts), declared, name, reader)
+				remedy := fmt.Sprintf("put a file of that name into TURNPIKE_SECRETS_DIR/%s of %s", tenant, reader)
+				if shared {
+					remedy = fmt.Sprintf("set %s%s in the environment of %s", declared, name, reader)
+				}
+				return "", fmt.Errorf("%w: %s, for programs and all hosts", policy.Bound(name, host, hosts), remedy)
 			}
 			return v, nil
 		}

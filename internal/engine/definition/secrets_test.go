@@ -35,7 +35,7 @@ func TestSecretsKey(t *testing.T) {
 		{"acme", "DECLARED", "api.openai.com:443", "of-variable"},
 		{"acme", "OPENAI_API_KEY", "api.openai.com:443", "of-openai"},
 		{"acme", "OPENAI_API_KEY", "evil.example:443", "!set TURNPIKE_SECRET_OPENAI_API_KEY in the environment of the process that reads it"},
-		{"acme", "GEMINI_API_KEY", "generativelanguage.googleapis.com:443", "!the default was not found: secret GEMINI_API_KEY is not set, or empty: set GEMINI_API_KEY in"},
+		{"acme", "GEMINI_API_KEY", "generativelanguage.googleapis.com:443", "!the provider's default key cannot be used: secret GEMINI_API_KEY is not set, or empty: set GEMINI_API_KEY in"},
 		{"acme", "NONE", "api.openai.com:443", "!set TURNPIKE_SECRET_NONE in the environment of the process that reads it (worker, gateway, turnpike dev or turnpike mcp)"},
 	} {
 		got, err := Secrets{dir, getenv}.Key(test.tenant, test.name, test.host)
@@ -86,6 +86,7 @@ func TestSecrets(t *testing.T) {
 		{"default", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!secret OPENAI_API_KEY is for the hosts api.openai.com, *.api.openai.com only and must not be sent to evil.example:443: set TURNPIKE_SECRET_OPENAI_API_KEY"},
 		{"default", "OPENAI_API_KEY", "api.openai.com.evil.example:443", policy.Policy{}, "!is for the hosts"},
 		{"default", "OPENAI_API_KEY", "", policy.Policy{}, "!given to a program"},
+		{"acme", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!must not be sent to evil.example:443: put a file of that name into TURNPIKE_SECRETS_DIR/acme"},
 		{"acme", "OWN", "a.example:443", policy.Policy{}, "of-acme"},
 		{"acme", "OTHERS", "a.example:443", policy.Policy{}, "!TURNPIKE_SECRETS_DIR/acme"},
 		{"acme", "DECLARED", "a.example:443", policy.Policy{}, "!tenant acme has no secret"},

@@ -38,7 +38,7 @@ func (h *hooks) ask(ctx context.Context, a *agent.Agent, r hook.Request) hook.An
 	}
 	answer, err := hookcall.Ask(ctx, h.calls, bound, r)
 	if err != nil {
-		h.log.Warn("hook failed", "error", err, "run_id", r.Run, "point", r.Point, "hint", "start or repair the hook; its on_error decides how the run continues: docs/how-to/hooks.md#rules")
+		h.log.Warn("hook failed", "error", err, "run_id", r.Run, "point", r.Point, "hint", "start or repair the hook; docs/how-to/hooks.md#five-points says how the run continues")
 	}
 	return answer
 }

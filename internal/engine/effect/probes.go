@@ -254,7 +254,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 func (ps *probes) observe(t *Turn, l lost, f finding) {
 	ps.metrics.probes.WithLabelValues(string(f.Outcome)).Inc()
 	if f.Outcome == tool.Unknown {
-		ps.log.Warn("probe could not determine the outcome of a lost worker's call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "without an error the probe itself answered unknown; otherwise do what the error says, repair the probe or raise the timeout of its tool. The model is informed that the call's outcome is unknown")
+		ps.log.Warn("probe could not determine the outcome of a lost worker's call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "look the call up where it acts. If there is an error, also do what it says: repair the probe, or raise the timeout of its tool; without one the probe itself answered unknown. The model reads that the outcome is unknown")
 		return
 	}
 	ps.log.Info("probe determined the outcome of a lost worker's call", "run_id", t.Run.ID, "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)

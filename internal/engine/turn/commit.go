@@ -102,7 +102,7 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 		t.handIn(ctx, fenced)
 	}
 	if !errors.Is(err, effect.ErrRelease) && !errors.Is(err, state.ErrFormat) {
-		log.Warn("turn dropped", "error", err, "hint", "nothing is lost: a worker continues the turn from its journal when the lease has expired. If this repeats and the error does not say that the lease is lost, run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		log.Warn("turn dropped", "error", err, "hint", "a worker continues the turn from its journal once the lease has ended; only results that the store does not have are lost. If this repeats and the error does not say that the lease is lost, run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		return nil
 	}
 	delay := time.Duration(0)

@@ -83,7 +83,7 @@ func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(m
 
 func (p *Provider) generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if p.err != nil {
-		return model.Response{}, invalid("Gemini cannot be used, check the secret and base_url: " + p.err.Error())
+		return model.Response{}, invalid(fmt.Sprintf("Gemini cannot be used (%v): check the variables of the worker that begin with GOOGLE_ and GEMINI_, and restart it", p.err))
 	}
 	var err error
 	if r.Messages, err = model.SendFiles(model.Choice{Provider: provider, Model: r.Model}, r.Messages); err != nil {
@@ -151,7 +151,7 @@ func (p *Provider) callAt(ctx context.Context, at model.CloudAddress, key string
 		Backend: sdk.BackendVertexAI, Project: at.Project, Location: at.Region, HTTPClient: p.client, HTTPOptions: sdk.HTTPOptions{BaseURL: at.Base},
 	})
 	if err != nil {
-		return nil, nil, invalid("Gemini cannot be used, check the secret and base_url: " + err.Error())
+		return nil, nil, invalid(fmt.Sprintf("Google Vertex AI cannot be used (%v): check the secret and base_url", err))
 	}
 	return client, &call{key: key, token: token}, nil
 }

@@ -28,7 +28,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, err
 		}
 	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key belongs to a deleted run: %w", state.ErrDeleted)
+	return state.Created{}, fmt.Errorf("create run: the idempotency key belonged to a deleted run %d times in a row: retry", keyTries)
 }
 
 // keyTries is the number of times a submission tries to take a key that names deleted runs.

@@ -23,7 +23,7 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stream %s cannot be opened (%w): check that NATS answers, has storage left, and permits this process to read, create and change the stream", want.Name, err)
+		return nil, fmt.Errorf("stream %s cannot be opened (%w): check that NATS answers with JetStream on, has storage left and at least as many servers as replicas (%d), and permits this process to read, create and change the stream", want.Name, err, want.Replicas)
 	}
 	have := stream.CachedInfo().Config
 	if s.cfg.ReadOnly || have.Replicas >= want.Replicas && (have.AllowMsgTTL || !want.AllowMsgTTL) {

@@ -173,7 +173,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, err
 		}
 	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key belongs to a deleted run: %w", state.ErrDeleted)
+	return state.Created{}, fmt.Errorf("create run: the idempotency key belonged to a deleted run %d times in a row: retry", keyTries)
 }
 
 // create is one attempt of Create. If the run that the key names was deleted, create returns its
