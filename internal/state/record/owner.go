@@ -3,6 +3,7 @@ package record
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,4 +38,24 @@ func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 		return "", state.ErrIdempotencyConflict
 	}
 	return state.RunID(id), nil
+}
+
+// keyTries is the number of times that Create tries to take a key that names deleted runs.
+const keyTries = 3
+
+// Create calls create, one attempt to create a run, until the key of the run does not name a deleted run. In that case
+// create returns the id of the deleted run and state.ErrDeleted, and free removes the key if it still names that run.
+// Create gives up after several attempts, each of which found another deleted run. That error is not state.ErrDeleted:
+// the key is free, and a repetition may take it.
+func Create(n state.NewRun, create func() (state.Created, error), free func(state.RunID) error) (state.Created, error) {
+	for range keyTries {
+		made, err := create()
+		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
+			return made, err
+		}
+		if err := free(made.State.ID); err != nil {
+			return state.Created{}, err
+		}
+	}
+	return state.Created{}, fmt.Errorf("create run: its idempotency key named a run that was deleted, %d times in a row: retry with the same key", keyTries)
 }

@@ -19,20 +19,10 @@ import (
 // Create implements state.Runs. It takes the key first; after a crash in between, the next caller
 // creates the run that the key names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
-	for range keyTries {
-		made, err := s.create(ctx, n)
-		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
-			return made, err
-		}
-		if err := s.freeKey(ctx, s.keySubject(record.KeyName(n.State.Tenant, n.Key)), made.State.ID); err != nil {
-			return state.Created{}, err
-		}
-	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key belonged to a deleted run %d times in a row: retry", keyTries)
+	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
+		return s.freeKey(ctx, s.keySubject(record.KeyName(n.State.Tenant, n.Key)), deleted)
+	})
 }
-
-// keyTries is the number of times a submission tries to take a key that names deleted runs.
-const keyTries = 3
 
 // create is one attempt of Create. If the run that the key names was deleted, create returns its
 // id.

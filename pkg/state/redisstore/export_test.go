@@ -5,8 +5,31 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
+
+// AfterEach calls f after each command and each pipeline of the store.
+func (s *Store) AfterEach(f func()) { s.rdb.AddHook(afterEach{f}) }
+
+type afterEach struct{ f func() }
+
+func (afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer h.f()
+		return next(ctx, cmd)
+	}
+}
+
+func (h afterEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer h.f()
+		return next(ctx, cmds)
+	}
+}
 
 // QuotaAt is a store's quotas with a test clock.
 type QuotaAt struct {

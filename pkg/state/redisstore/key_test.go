@@ -1,7 +1,9 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +123,30 @@ func TestKeyOfADeletedRunIsFree(t *testing.T) {
 	}
 	if again := k.submit(); again.State.ID != made.State.ID {
 		t.Errorf("the key returns run %s, want %s", again.State.ID, made.State.ID)
+	}
+}
+
+// A submission whose key names a deleted run at each attempt, because others take it and their runs are deleted, can be
+// repeated: its error is not that of a missing run.
+func TestKeyOfDeletedRunsAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	old := k.submit()
+	k.finish(old.State)
+	name := k.key()
+	value, err := k.rdb.Get(t.Context(), name).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.store.Delete(t.Context(), old.State.ID); err != nil {
+		t.Fatal(err)
+	}
+	takeAgain := func() { _ = k.rdb.Set(context.WithoutCancel(t.Context()), name, value, time.Hour).Err() }
+	takeAgain()
+	k.store.AfterEach(takeAgain)
+	made, err := k.store.Create(t.Context(), state.NewRun{State: newRun(t), Key: "report", Fingerprint: "f", RedeliveryDelay: time.Hour})
+	if err == nil || errors.Is(err, state.ErrNotFound) || !strings.Contains(err.Error(), "retry with the same key") {
+		t.Errorf("Create = run %q, %v; want an error that says to retry and is not ErrNotFound", made.State.ID, err)
 	}
 }
 

@@ -25,9 +25,6 @@ const (
 	// keyTTL is the lifetime of an idempotency key.
 	keyTTL = 7 * 24 * time.Hour
 
-	// keyTries is the number of times a submission tries to take a key that names deleted runs.
-	keyTries = 3
-
 	// remembered is the number of signal ids that a run keeps.
 	remembered = 1000
 
@@ -164,16 +161,9 @@ func (s *Store) writeReady(ctx context.Context, shard int) error {
 // the key names: after a crash in between, the next caller completes it. A key that names a deleted
 // run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
-	for range keyTries {
-		made, err := s.create(ctx, n)
-		if !errors.Is(err, state.ErrDeleted) || n.Key == "" || made.State.ID == n.State.ID {
-			return made, err
-		}
-		if err := s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), made.State.ID); err != nil {
-			return state.Created{}, err
-		}
-	}
-	return state.Created{}, fmt.Errorf("create run: the idempotency key belonged to a deleted run %d times in a row: retry", keyTries)
+	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
+		return s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), deleted)
+	})
 }
 
 // create is one attempt of Create. If the run that the key names was deleted, create returns its
