@@ -274,6 +274,9 @@ func (s *Schedules) start(ctx context.Context, tenant, name string, stored store
 		}
 	}
 	st, err := s.submissions.submit(ctx, s.firing(tenant, name, stored, p))
+	if errors.Is(err, state.ErrDeleted) { // it was started, has ended and was deleted
+		return state.State{ID: p.Run}, nil
+	}
 	if err == nil {
 		s.submitted.WithLabelValues("schedule").Inc()
 	}

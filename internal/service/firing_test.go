@@ -330,6 +330,30 @@ func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
 	return err == nil
 }
 
+// A firing counts if its run has ended and was deleted before its gateway recorded it, and the schedule goes on.
+func TestScheduleAfterItsRunWasDeleted(t *testing.T) {
+	t.Parallel()
+	for n, lived := 1, false; !lived; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFirings(t)
+			f.put(api.ScheduleSettings{Cron: "*/10 * * * *", Overlap: api.OverlapAllow})
+			time.Sleep(11 * time.Minute)
+			_, err := f.gateway(&deadStore{Store: f.store, left: n, effect: true}).Schedules.Fire(t.Context())
+			lived = err == nil
+			for _, st := range f.runs() {
+				f.end(st)
+				if err := f.store.Delete(t.Context(), st.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.keep(10*time.Minute, f.current)
+			if s := f.get(); s.Fired != 2 || s.Last == nil || s.Last.Error != "" || !s.Last.At.Equal(began.Add(20*time.Minute)) {
+				t.Fatalf("its gateway died at call %d, and the schedule says %+v", n, s)
+			}
+		})
+	}
+}
+
 // A schedule change takes effect completely or not at all, whichever store call is the last of its gateway: the
 // schedule fires as its settings say.
 func TestScheduleChangeSurvivesCrashes(t *testing.T) {
