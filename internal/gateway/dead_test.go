@@ -245,6 +245,41 @@ func TestReplaySubmission(t *testing.T) {
 	}
 }
 
+// If the run of a replayed submission is deleted, its letter is closed and says so: the replay does not answer that a
+// run is missing, and makes no second run.
+func TestReplaySubmissionAfterDeletion(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "mine"} {
+		t.Run("key "+key, func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			headers := map[string]string{}
+			if key != "" {
+				headers["Nats-Msg-Id"] = key
+			}
+			s.bus.Submit("default", "later", []byte(`{"input":"x"}`), headers)
+			l := s.letters(1)[0]
+			s.put("later", `{model: {provider: scripted, responses: [{text: "better late"}]}}`)
+			replayed, err := s.client.Replay(t.Context(), l.Seq)
+			if err != nil || replayed.Replay == nil {
+				t.Fatal(replayed, err)
+			}
+			s.ended(replayed.Replay.RunID)
+			if err := s.client.Delete(t.Context(), replayed.Replay.RunID); err != nil {
+				t.Fatal(err)
+			}
+			shown, err := s.client.DeadLetter(t.Context(), l.Seq)
+			if err != nil || shown.Status != api.DeadClosed || !strings.Contains(shown.Advice, "was deleted") {
+				t.Errorf("letter = %+v, %v; want a closed one that says that the run was deleted", shown, err)
+			}
+			code, _, p := s.call("POST", "/v1/dead/"+strconv.FormatUint(l.Seq, 10)+"/replay", "")
+			if detail, _ := p["detail"].(string); code != 409 || p["code"] != api.CodeNotReplayable || !strings.Contains(detail, "submit its data as a new run") {
+				t.Errorf("second replay = %d %v, want 409 %s with the remedy", code, p, api.CodeNotReplayable)
+			}
+		})
+	}
+}
+
 func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

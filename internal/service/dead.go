@@ -174,6 +174,8 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 	switch {
 	case err == nil:
 		l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(id), At: st.CreatedAt}, "it was replayed: nothing to do"
+	case errors.Is(err, state.ErrDeleted):
+		l.Advice = "it was replayed, and the run of the replay was deleted, so it cannot be replayed again: submit its data as a new run if you still need the result"
 	case errors.Is(err, state.ErrNotFound):
 		l.Status = api.DeadOpen
 		l.Advice = "fix what the cause names (an agent, a limit, the build), then replay: the submission is sent again unchanged. If the submission itself is wrong, submit a corrected one instead"
