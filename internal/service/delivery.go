@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/hookin"
@@ -84,9 +85,10 @@ func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	if scheme.Verify(a.Delivery, secrets) != nil {
 		return Delivered{}, errUnsigned()
 	}
-	if !r.limiter.Allow() {
-		p := problem(tooMany, api.CodeTooManyDeliveries, "hook %s accepts %.0f deliveries a minute: deliver this one again later, or raise max_per_minute", a.Hook, float64(r.limiter.Limit())*60)
-		p.RetryAfter = RetryAfter
+	limit := rateOf(r.stored.MaxPerMinute)
+	if after := r.limiter.allow(limit); after > 0 {
+		p := problem(tooMany, api.CodeTooManyDeliveries, "hook %s has accepted %d deliveries within a minute, its maximum: deliver this one again after the seconds in Retry-After, or raise max_per_minute", a.Hook, limit)
+		p.RetryAfter = int(math.Ceil(after.Seconds()))
 		return Delivered{}, p
 	}
 	e, err := scheme.Parse(a.Delivery)

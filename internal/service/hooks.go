@@ -2,18 +2,16 @@ package service
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/hookin"
@@ -31,10 +29,6 @@ const (
 
 	// maxHookMetadata is the maximum number of metadata expressions of a hook or a trigger.
 	maxHookMetadata = 20
-
-	// hookRate is the default of HookSettings.MaxPerMinute, and maxHookRate its maximum.
-	hookRate    = 600
-	maxHookRate = 60_000
 
 	// hookFresh is the age at which a gateway reads the settings of a hook again.
 	hookFresh = 2 * time.Second
@@ -69,7 +63,7 @@ type readHook struct {
 	data    json.RawMessage
 	stored  storedHook
 	mapping *mapping
-	limiter *rate.Limiter
+	limiter *limiter // of all settings that the hook has had
 	at      time.Time
 }
 
@@ -125,7 +119,7 @@ func (s *Hooks) put(ctx context.Context, c access.Caller, name string, settings 
 	if err := s.store.PutDocument(ctx, state.HooksOf(c.Tenant), name, data); err != nil {
 		return h, false, err
 	}
-	s.forget(hookKey{c.Tenant, name})
+	s.refresh(hookKey{c.Tenant, name})
 	h = s.hookOf(c.Tenant, name, stored)
 	h.Warnings, err = s.warnings(ctx, c.Tenant, settings.Run)
 	return h, first, err
@@ -202,6 +196,16 @@ func (s *Hooks) removeAll(ctx context.Context, tenant string) error {
 		s.forget(hookKey{tenant, name})
 		return s.store.DeleteDocument(ctx, state.HooksOf(tenant), name)
 	})
+}
+
+// refresh makes the next delivery read the settings of a hook again.
+func (s *Hooks) refresh(key hookKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r, known := s.fresh[key]; known {
+		r.at = time.Time{}
+		s.fresh[key] = r
+	}
 }
 
 func (s *Hooks) forget(key hookKey) {
@@ -291,32 +295,22 @@ func (s *Hooks) lookUp(ctx context.Context, key hookKey) (readHook, error) {
 		if err != nil { // of a newer build
 			return readHook{}, fmt.Errorf("compile hook %s: %w", key.name, err)
 		}
-		r = readHook{data: data, stored: stored, mapping: m, limiter: newRate(stored.MaxPerMinute)}
+		r = readHook{data: data, stored: stored, mapping: m}
 	}
 	r.at = now
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if other := s.fresh[key]; r.mapping != nil && bytes.Equal(other.data, r.data) {
-		r.limiter = other.limiter // another delivery has read the same settings at the same time
+	if r.limiter = s.fresh[key].limiter; r.limiter == nil && r.mapping != nil {
+		r.limiter = &limiter{}
+	}
+	if len(s.fresh) >= maxFreshHooks { // senders can name any number of unknown hooks: those in use keep their limiters
+		maps.DeleteFunc(s.fresh, func(_ hookKey, r readHook) bool { return r.mapping == nil || now.Sub(r.at) > rateWindow+hookFresh })
 	}
 	if len(s.fresh) >= maxFreshHooks {
 		clear(s.fresh)
 	}
 	s.fresh[key] = r
 	return r, nil
-}
-
-// newRate returns a limiter for deliveries per minute, which may all come at once; 0 is the default.
-func newRate(perMinute int) *rate.Limiter {
-	perMinute = cmp.Or(perMinute, hookRate)
-	return rate.NewLimiter(rate.Limit(perMinute)/60, perMinute)
-}
-
-func checkRate(perMinute int) error {
-	if perMinute < 0 || perMinute > maxHookRate {
-		return fmt.Errorf("max_per_minute is %d: set 1 to %d, or 0 for the default of %d", perMinute, maxHookRate, hookRate)
-	}
-	return nil
 }
 
 // compileHook checks the settings of a hook, and compiles its expressions.

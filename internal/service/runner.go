@@ -109,8 +109,8 @@ func (r *runner) open(ctx context.Context) (StreamConsumer, error) {
 // something is unavailable.
 func (r *runner) round(ctx context.Context, consumer StreamConsumer) (busy bool, err error) {
 	most := messagesAtOnce
-	if perMinute := r.limiter.Limit() * 60; perMinute < 30*messagesAtOnce {
-		most = 1 + int(perMinute)/30 // the others stay in the stream
+	if perMinute := rateOf(r.stored.MaxPerMinute); perMinute < 30*messagesAtOnce {
+		most = 1 + perMinute/30 // the others stay in the stream
 	}
 	fetching, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -161,7 +161,7 @@ func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, 
 				return outcomeIgnored, err
 			}
 			if !reserved {
-				reserved, delay = true, r.limiter.Reserve().Delay()
+				reserved, delay = true, r.limiter.reserve(rateOf(r.stored.MaxPerMinute))
 				if delay > 0 {
 					return "", nil
 				}

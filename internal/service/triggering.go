@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -41,7 +39,7 @@ type runner struct {
 	stored  storedTrigger
 	mapping *mapping
 	allowed []api.TenantStream
-	limiter *rate.Limiter
+	limiter *limiter        // of all settings with which the trigger has run without a break
 	raw     json.RawMessage // the stored document with the settings
 	stop    func()
 
@@ -175,7 +173,10 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 			s.log.Error("a stored trigger cannot be decoded, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
 			continue
 		}
-		r.limiter = newRate(r.stored.MaxPerMinute)
+		r.limiter = &limiter{}
+		if was := s.running[key]; was != nil {
+			r.limiter = was.limiter
+		}
 		wanted[key] = r
 	}
 	return nil

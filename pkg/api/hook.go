@@ -21,8 +21,8 @@ type HookSettings struct {
 	Run    *HookRun    `json:"run,omitempty"`
 	Signal *HookSignal `json:"signal,omitempty"`
 
-	// MaxPerMinute bounds the signed deliveries that each gateway accepts in a minute, from 1 to 60,000. As many may come
-	// at once. Default 600.
+	// MaxPerMinute bounds the signed deliveries that each gateway accepts in any 60 seconds, from 1 to 60,000. As many may
+	// come at once. Default 600.
 	MaxPerMinute int `json:"max_per_minute,omitempty"`
 }
 

@@ -25,8 +25,8 @@ type TriggerSettings struct {
 	Run    *HookRun    `json:"run,omitempty"`
 	Signal *HookSignal `json:"signal,omitempty"` // with it, messages are processed one by one, in order
 
-	// MaxPerMinute bounds the messages that each gateway turns into runs or signals in a minute, from 1 to 60,000. As
-	// many may come at once; further messages wait in the stream. Default 600.
+	// MaxPerMinute bounds the messages that each gateway turns into runs or signals in any 60 seconds, from 1 to 60,000.
+	// As many may come at once; further messages wait in the stream. Default 600.
 	MaxPerMinute int `json:"max_per_minute,omitempty"`
 
 	Paused bool `json:"paused,omitempty"` // the messages wait in the stream

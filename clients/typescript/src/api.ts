@@ -2231,7 +2231,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description signed deliveries a minute that one gateway accepts, as many at once; default 600 */
+            /** @description signed deliveries that one gateway accepts in any 60 seconds, as many at once; default 600 */
             max_per_minute?: number;
         };
         Hook: {
@@ -2245,7 +2245,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description signed deliveries a minute that one gateway accepts, as many at once; default 600 */
+            /** @description signed deliveries that one gateway accepts in any 60 seconds, as many at once; default 600 */
             max_per_minute?: number;
             /** Format: date-time */
             updated_at: string;
@@ -2272,7 +2272,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description messages a minute that one gateway makes runs or signals of, as many at once; further ones wait in the stream; default 600 */
+            /** @description messages that one gateway makes runs or signals of in any 60 seconds, as many at once; further ones wait in the stream; default 600 */
             max_per_minute?: number;
             /** @description messages wait in the stream */
             paused?: boolean;
@@ -2303,7 +2303,7 @@ export interface components {
             filter?: string;
             run?: components["schemas"]["HookRun"];
             signal?: components["schemas"]["HookSignal"];
-            /** @description messages a minute that one gateway makes runs or signals of, as many at once; further ones wait in the stream; default 600 */
+            /** @description messages that one gateway makes runs or signals of in any 60 seconds, as many at once; further ones wait in the stream; default 600 */
             max_per_minute?: number;
             /** @description messages wait in the stream */
             paused?: boolean;

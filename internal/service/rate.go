@@ -1,0 +1,61 @@
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// defaultRate is the default of max_per_minute of hooks and triggers, and maxRate its maximum.
+	defaultRate = 600
+	maxRate     = 60_000
+
+	// rateWindow is the time in which max_per_minute deliveries are allowed.
+	rateWindow = time.Minute
+)
+
+func checkRate(perMinute int) error {
+	if perMinute < 0 || perMinute > maxRate {
+		return fmt.Errorf("max_per_minute is %d: set 1 to %d, or 0 for the default of %d", perMinute, maxRate, defaultRate)
+	}
+	return nil
+}
+
+// rateOf returns the limit of a setting max_per_minute; 0 is the default.
+func rateOf(perMinute int) int { return cmp.Or(perMinute, defaultRate) }
+
+// limiter allows a number of deliveries in any minute, which may all come at once. It keeps 8 bytes for each delivery
+// of the last minute. Its zero value is ready for use.
+type limiter struct {
+	mu    sync.Mutex
+	start time.Time
+	taken []time.Duration // ascending: when each delivery is allowed, since start
+}
+
+// allow returns 0 and counts a delivery if fewer than limit were counted in the last minute. Otherwise it counts
+// nothing, and returns the time after which a delivery is allowed.
+func (l *limiter) allow(limit int) (after time.Duration) { return l.take(limit, false) }
+
+// reserve counts a delivery at the time at which it is allowed, and returns the time until then.
+func (l *limiter) reserve(limit int) (after time.Duration) { return l.take(limit, true) }
+
+func (l *limiter) take(limit int, ahead bool) (after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Since(l.start)
+	for len(l.taken) > 0 && l.taken[0] <= now-rateWindow {
+		l.taken = l.taken[1:]
+	}
+	if len(l.taken) == 0 {
+		l.start, l.taken, now = time.Now(), nil, 0
+	}
+	if n := len(l.taken); n >= limit {
+		after = l.taken[n-limit] + rateWindow - now
+	}
+	if after == 0 || ahead {
+		l.taken = append(l.taken, now+after)
+	}
+	return after
+}
