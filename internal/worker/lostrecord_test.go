@@ -102,27 +102,44 @@ func (d agedDelivery) Ack() error {
 	return err
 }
 
-// A run whose message is older than the store's state is not lost, and a run that reappears in the store keeps
-// its checkpoint.
+// A run that reappears in the store just before it is recorded as lost keeps its checkpoint and completes. It gets no
+// dead letter, and neither does one that was deleted.
 func TestRunThatIsBackIsNotLost(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	store := &hidden{Store: s.store}
-	id := s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
-	store.id = id
-	store.hide.Store(true)
-	cfg := s.config()
-	stop := s.workOn(store, cfg)
-	if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, "x"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a letter", func() bool { // the sweeper publishes the run again, so there may be more messages
-		letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
-		return err == nil && len(letters) > 0
-	})
-	stop()
-	if st, err := s.store.Load(t.Context(), id); err != nil || st.Transition.Reason == state.EndLost {
-		t.Errorf("the run is %s, %v", st.Transition.Reason, err)
+	for name, deleted := range map[string]bool{"back": false, "deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			store := &hidden{Store: s.store, looked: make(chan struct{}, 1)}
+			store.id = s.create(state.Limits{}, nil, model.Scripted{Text: "done"})
+			if deleted {
+				stop := s.work(s.config())
+				s.start(store.id)
+				s.await(store.id, "ends", func(st state.State) bool { return st.Status.Terminal() })
+				stop()
+				if err := s.store.Delete(t.Context(), store.id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store.hide.Store(true)
+			stop := s.workOn(store, s.config())
+			defer stop()
+			if err := s.bus.PublishTurn(t.Context(), bus.Turn{Run: store.id, Version: 1, Priority: state.Normal}, "x"); err != nil {
+				t.Fatal(err)
+			}
+			<-store.looked
+			store.hide.Store(false)
+			if !deleted {
+				eventually(t, "the run completes", func() bool {
+					st, err := s.store.Load(t.Context(), store.id)
+					return err == nil && st.Status == state.Completed
+				})
+			}
+			stop() // waits for the message that is being processed
+			if letters, err := s.bus.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(letters) > 0 {
+				t.Errorf("dead letters: %+v, %v; want none", letters, err)
+			}
+		})
 	}
 }
 
@@ -130,8 +147,9 @@ func TestRunThatIsBackIsNotLost(t *testing.T) {
 type hidden struct {
 	state.Store
 
-	id   state.RunID
-	hide atomic.Bool
+	id     state.RunID
+	hide   atomic.Bool
+	looked chan struct{} // has an element once a worker has tried to create the run
 }
 
 func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
@@ -139,6 +157,17 @@ func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, 
 		return state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	return h.Store.Claim(ctx, q)
+}
+
+func (h *hidden) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	made, err := h.Store.Create(ctx, n)
+	if n.State.ID == h.id {
+		select {
+		case h.looked <- struct{}{}:
+		default:
+		}
+	}
+	return made, err
 }
 
 // A parent whose waiting child the store loses gets an error result for it, and continues.

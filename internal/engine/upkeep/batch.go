@@ -144,5 +144,6 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 // is negative.
 func (l *lane) recordLost(ctx context.Context, step int) error {
 	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
-	return l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch comes before it, but the store does not have it")
+	_, err := l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch comes before it, but the store does not have it")
+	return err
 }

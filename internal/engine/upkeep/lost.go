@@ -14,29 +14,31 @@ import (
 
 // recordLost records that the store has lost the checkpoint of a run, and finalizes the run. known is what the caller
 // knows about the run. If the store has the run again, recordLost leaves the run as it is, and only finalizes it. If
-// the run was deleted, it does nothing.
-func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) error {
+// the run was deleted, it does nothing. recorded reports whether the store has the run as lost, from this call or an
+// earlier one.
+func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) (recorded bool, err error) {
 	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
 	if err != nil {
-		return err
+		return false, err
 	}
 	made, err := f.store.Create(ctx, state.NewRun{State: lost, RedeliveryDelay: f.cfg.RedeliveryDelay})
 	if errors.Is(err, state.ErrDeleted) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("record the loss of run %s: %w", known.ID, err)
+		return false, fmt.Errorf("record the loss of run %s: %w", known.ID, err)
 	}
 	if !made.Existing {
 		f.cfg.Log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
-	return f.FinalizeRun(ctx, known.ID, 0)
+	return made.State.Transition.Reason == state.EndLost, f.FinalizeRun(ctx, known.ID, 0)
 }
 
 // BuryLost processes the turn message of a run that the store has lost: it marks the run as failed, stores the
 // message as a dead letter of its tenant, and acknowledges it. If this fails, it logs the failure and leaves the
-// message to be delivered again. It only acknowledges a message older than the markers of deleted runs, because its
+// message to be delivered again. It also has the message delivered again if the store has the run after all, or has a
+// marker of its deletion: the next claim finds what the message needs. It only acknowledges a message older than the markers of deleted runs, because its
 // run was more likely deleted. The error is that of the acknowledgement.
 func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
@@ -45,7 +47,11 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 		return d.Ack()
 	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
-	err := f.recordLost(ctx, known, "a turn message names the run, but the store does not have it")
+	recorded, err := f.recordLost(ctx, known, "a turn message names the run, but the store does not have it")
+	if err == nil && !recorded {
+		f.cfg.Log.Info("a run that was missing is in the store again, or was deleted; NATS redelivers its message", "run_id", msg.Run)
+		return d.Nak(f.cfg.RedeliveryDelay)
+	}
 	if err == nil {
 		err = f.bus.DeadLetter(ctx, bus.DeadLetter{
 			Kind: bus.DeadLost, Tenant: msg.Tenant, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: f.cfg.Clock.Now(),
@@ -80,7 +86,7 @@ func (c *children) findOne(ctx context.Context, s state.State, o state.OpenCall)
 	child, err := c.f.store.Load(ctx, o.Child)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
-		if err := c.f.recordLost(ctx, c.childOf(ctx, s, o), "the run "+string(s.ID)+" waits for it, but the store does not have it"); err != nil {
+		if _, err := c.f.recordLost(ctx, c.childOf(ctx, s, o), "the run "+string(s.ID)+" waits for it, but the store does not have it"); err != nil {
 			return err
 		}
 		return c.f.signalParent(ctx, s.ID, lostChild(o)) // without effect if its end has answered
