@@ -140,7 +140,7 @@ func TestSharedRateLimit(t *testing.T) {
 				w, err := worker.New(store, b, worker.Config{
 					ID: fmt.Sprintf("w%d", i), Slots: 4, RateLimits: limits, ShutdownGrace: time.Second,
 					HeartbeatInterval: time.Minute, // on a busy machine, no worker counts as lost: its call would be repeated
-					Providers: map[string]model.Provider{"openai": openai.New(openai.Config{})},
+					Providers:         map[string]model.Provider{"openai": openai.New(openai.Config{})},
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -38,6 +40,52 @@ func TestLostRunHasFailed(t *testing.T) {
 		letters, err := s.bus.DeadLetters(t.Context(), "acme", 0, 10)
 		return err == nil && len(letters) == 1 && letters[0].Run == id && letters[0].Kind == bus.DeadLost
 	})
+}
+
+// A lost run has one dead letter, also if NATS refuses it at first, as it does when its disk is full, or the answer of
+// NATS does not arrive.
+func TestLostRunHasItsDeadLetter(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	b, err := natsbus.Open(t.Context(), testbed.NATS(t), natsbus.Config{Prefix: "letters", AckWait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	s.workWith(s.store, &refusingLetters{Bus: b}, s.config())
+	id := state.RunID("run_01JD3X9K3W8Q4V5N6M7P8R9S0T")
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 7, Priority: state.Low, Tenant: "acme"}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the message is acknowledged", func() bool {
+		lag, err := b.Lag(t.Context())
+		return err == nil && lag == 0
+	})
+	letters, err := b.DeadLetters(t.Context(), "acme", 0, 10)
+	if err != nil || len(letters) != 1 || letters[0].Run != id || letters[0].Kind != bus.DeadLost {
+		t.Errorf("dead letters: %+v, %v", letters, err)
+	}
+	if st, err := s.store.Load(t.Context(), id); err != nil || st.Transition.Reason != state.EndLost {
+		t.Errorf("the run is %s, %v", st.Transition.Reason, err)
+	}
+}
+
+// refusingLetters refuses the first dead letter, and stores the second one without an answer.
+type refusingLetters struct {
+	bus.Bus
+
+	calls atomic.Int64
+}
+
+func (b *refusingLetters) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
+	switch b.calls.Add(1) {
+	case 1:
+		return errors.New("no space left on device")
+	case 2:
+		return errors.Join(b.Bus.DeadLetter(ctx, d), context.DeadlineExceeded)
+	default:
+		return b.Bus.DeadLetter(ctx, d)
+	}
 }
 
 // A message that is older than the lifetime of deletion markers is dropped if its run does not exist. Recording

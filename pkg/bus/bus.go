@@ -335,8 +335,8 @@ type Intake interface {
 	CheckReply(tenant, subject string) error
 
 	// DeadLetter stores a message that could not be processed, with the cause, as the last letter of its
-	// tenant. It may cut d.Data. While the bus remembers a letter whose Kind Replays, it drops another one
-	// with the same Kind, Run and Version without an error.
+	// tenant. It may cut d.Data. While the bus remembers a letter whose Kind is Unique, it drops another
+	// one with the same Kind, Run and Version without an error.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
@@ -386,12 +386,16 @@ type DeadKind string
 // Replays reports whether the letter concerns an ended run that a replay continues.
 func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadInputHook || k == DeadStopHook }
 
+// Unique reports whether a bus stores one letter of this kind for a version of a run, however often a worker, which
+// repeats it after a failure, sends it.
+func (k DeadKind) Unique() bool { return k.Replays() || k == DeadLost }
+
 // The kinds of dead letters.
 const (
 	DeadInputHook  DeadKind = "input_hook_failed" // an input hook could not answer; the run has failed
 	DeadStopHook   DeadKind = "stop_hook_failed"  // a stop hook could not answer; the run has failed
 	DeadPoisoned   DeadKind = "poisoned"          // a turn that was claimed too often; its run has ended
-	DeadLost       DeadKind = "lost"              // a turn of a run that the store does not have
+	DeadLost       DeadKind = "lost"              // the store has lost the run
 	DeadTurn       DeadKind = "turn"              // a malformed message in the queue of turns
 	DeadSubmission DeadKind = "submission"        // refused
 	DeadAbort      DeadKind = "abort"             // refused

@@ -347,14 +347,15 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	}
 	// If a worker dies after it has written the dead letter, its successor writes it again.
 	poisoned := bus.DeadLetter{Kind: bus.DeadPoisoned, Run: newID(), Version: 3, Events: 7, Attempts: 5, Cause: "poisoned"}
-	for range 2 {
-		if err := b.DeadLetter(t.Context(), poisoned); err != nil {
+	lost := bus.DeadLetter{Kind: bus.DeadLost, Run: poisoned.Run, Cause: "lost"}
+	for _, d := range []bus.DeadLetter{poisoned, lost, poisoned, lost} {
+		if err := b.DeadLetter(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	last, err := b.DeadLetters(t.Context(), state.DefaultTenant, rest[0].Seq, 10)
-	if err != nil || len(last) != 1 || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
-		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end once", last, err)
+	if err != nil || len(last) != 2 || last[1].Kind != bus.DeadLost || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
+		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end and the loss once each", last, err)
 	}
 	if err := b.PurgeRun(t.Context(), state.DefaultTenant, poisoned.Run, true); err != nil {
 		t.Fatal(err)

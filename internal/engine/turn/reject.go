@@ -52,7 +52,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 		}
 		log(slog.LevelWarn, "store is older than the message", "hint", "check whether the store lost writes or was restored from a backup: docs/how-to/troubleshoot.md#lost-runs")
 		if c.Outcome == state.ClaimMissing {
-			return k.cfg.Upkeep.Finalizer.BuryLost(ctx, d)
+			return k.cfg.Upkeep.Finalizer.RecordLost(ctx, d)
 		}
 	case state.ClaimDeleted:
 		// The message is older than the deletion. Its worker may have died before it removed the

@@ -203,24 +203,28 @@ func (f *Finalizer) reply(ctx context.Context, s state.State) error {
 	return f.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
 }
 
-// bury stores a dead letter, with the cause, about a run that only a replay can continue.
+// bury stores a dead letter, with the cause, about a run that the store has lost or that only a replay can continue.
 func (f *Finalizer) bury(ctx context.Context, s state.State, events int64) error {
-	if s.Poison == nil {
-		return nil
-	}
-	kind := bus.DeadPoisoned
-	switch s.Transition.Reason {
-	case state.EndInputHookFailed:
-		kind = bus.DeadInputHook
-	case state.EndStopHookFailed:
-		kind = bus.DeadStopHook
-	default:
-	}
-	if err := f.bus.DeadLetter(ctx, bus.DeadLetter{
-		Kind: kind, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events, Attempts: s.Poison.Attempts,
+	letter := bus.DeadLetter{
+		Kind: bus.DeadPoisoned, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events,
 		Cause: string(s.Transition.Reason) + ": " + s.Transition.Detail, At: s.UpdatedAt,
 		Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, s.ID, s.Version-1),
-	}); err != nil {
+	}
+	switch s.Transition.Reason {
+	case state.EndLost:
+		letter.Kind = bus.DeadLost
+	case state.EndInputHookFailed:
+		letter.Kind = bus.DeadInputHook
+	case state.EndStopHookFailed:
+		letter.Kind = bus.DeadStopHook
+	default:
+	}
+	if s.Poison != nil {
+		letter.Attempts = s.Poison.Attempts
+	} else if letter.Kind != bus.DeadLost {
+		return nil
+	}
+	if err := f.bus.DeadLetter(ctx, letter); err != nil {
 		return err
 	}
 	if _, err := f.store.Load(ctx, s.ID); errors.Is(err, state.ErrDeleted) {

@@ -35,12 +35,12 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 	return made.State.Transition.Reason == state.EndLost, f.FinalizeRun(ctx, known.ID, 0)
 }
 
-// BuryLost processes the turn message of a run that the store has lost: it marks the run as failed, stores the
-// message as a dead letter of its tenant, and acknowledges it. If this fails, it logs the failure and leaves the
-// message to be delivered again. It also has the message delivered again if the store has the run after all, or has a
-// marker of its deletion: the next claim finds what the message needs. It only acknowledges a message older than the markers of deleted runs, because its
-// run was more likely deleted. The error is that of the acknowledgement.
-func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
+// RecordLost processes the turn message of a run that the store has lost: it marks the run as failed, which stores a
+// dead letter, and acknowledges the message. If this fails, it logs the failure and leaves the message to be delivered
+// again. It also has the message delivered again if the store has the run after all, or has a marker of its deletion:
+// the next claim finds what the message needs. It only acknowledges a message older than the markers of deleted runs,
+// because its run was more likely deleted. The error is that of the acknowledgement.
+func (f *Finalizer) RecordLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
 		f.cfg.Log.Warn("an old turn message names a run that the store does not have; message dropped", "run_id", msg.Run, "age", age, "hint", "check whether the store lost writes: docs/how-to/troubleshoot.md#lost-runs")
@@ -48,21 +48,16 @@ func (f *Finalizer) BuryLost(ctx context.Context, d bus.TurnDelivery) error {
 	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}
 	recorded, err := f.recordLost(ctx, known, "a turn message names the run, but the store does not have it")
-	if err == nil && !recorded {
-		f.cfg.Log.Info("a run that was missing is in the store again, or was deleted; NATS redelivers its message", "run_id", msg.Run)
-		return d.Nak(f.cfg.RedeliveryDelay)
-	}
-	if err == nil {
-		err = f.bus.DeadLetter(ctx, bus.DeadLetter{
-			Kind: bus.DeadLost, Tenant: msg.Tenant, Lane: msg.Priority, Run: msg.Run, Cause: string(state.EndLost), At: f.cfg.Clock.Now(),
-			Data: fmt.Sprintf(`{"run_id":%q,"version":%d}`, msg.Run, msg.Version),
-		})
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		f.cfg.Log.Warn("lost run not yet marked as failed, NATS redelivers its message", "run_id", msg.Run, "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		return nil
+	case !recorded:
+		f.cfg.Log.Info("a run that was missing is in the store again, or was deleted; NATS redelivers its message", "run_id", msg.Run)
+		return d.Nak(f.cfg.RedeliveryDelay)
+	default:
+		return d.Ack()
 	}
-	return d.Ack()
 }
 
 // find checks the child runs that a waiting run has started. It sends the result of an ended child

@@ -363,7 +363,7 @@ func (b *Bus) Replies(subject string) [][]byte {
 func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d.Kind.Replays() && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
+	if d.Kind.Unique() && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
 		return nil
 	}
 	d.Seq, d.Tenant = uint64(len(b.dead)+1), cmp.Or(d.Tenant, state.DefaultTenant)

@@ -79,7 +79,7 @@ func (b *Bus) CheckReply(tenant, subject string) error {
 // Key and Message.
 func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	id := ""
-	if d.Kind.Replays() {
+	if d.Kind.Unique() {
 		id = fmt.Sprintf("%s:%s:%d", d.Kind, d.Run, d.Version)
 	}
 	if d.Kind == bus.DeadTrigger {
