@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -114,4 +116,79 @@ func TestServicesDescribeTools(t *testing.T) {
 	if diff := cmp.Diff([]bool{true, false}, failed); diff != "" {
 		t.Errorf("failed calls:\n%s", diff)
 	}
+}
+
+// source is a kind of source whose lists cannot be used.
+type source struct {
+	tool.Plain
+
+	pin    func() (json.RawMessage, error)
+	expand func() ([]tool.Definition, error)
+}
+
+func (source) Spec() tool.Spec { return toolspec.MCPSpec }
+
+func (s source) Pin(context.Context, tool.Bound) (json.RawMessage, error)      { return s.pin() }
+func (s source) Expand(tool.Bound, json.RawMessage) ([]tool.Definition, error) { return s.expand() }
+
+func (source) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error) {
+	return tool.Result{}, nil
+}
+
+// A run whose tools can never be listed or described ends at the first attempt with invalid_agent, and its error names
+// the tool and the cause.
+func TestToolsThatCannotBeListed(t *testing.T) {
+	t.Parallel()
+	pinned := func() (json.RawMessage, error) { return json.RawMessage(`{}`), nil }
+	mcp := agent.Tool{Kind: toolspec.MCP, Own: json.RawMessage(`{"url": "http://127.0.0.1:1"}`)}
+	probed := agent.Tool{Name: "local", Probe: &tool.Probe{Name: "look", Kind: toolspec.MCP, Own: json.RawMessage(`{"url": "http://127.0.0.1:1", "allow": ["look"]}`)}}
+	large := json.RawMessage(`{"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a?b){900}$"}, "y": {"type": "string", "pattern": "^(b?a){900}$"}}}`)
+	for name, c := range map[string]struct {
+		kind  tool.Kind
+		tools []agent.Tool
+		want  []string
+	}{
+		"expand":       {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{mcp}, []string{"tools[0]: ", "no such list", "save the agent again"}},
+		"expand probe": {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{probed}, []string{"tools[0].probe: ", "no such list", "save the agent again"}},
+		"expand panic": {source{pin: pinned, expand: func() ([]tool.Definition, error) { panic("ouch") }}, []agent.Tool{mcp}, []string{"tools[0]: ", "panicked: ouch"}},
+		"pin panic":    {source{pin: func() (json.RawMessage, error) { panic("ouch") }}, []agent.Tool{mcp}, []string{"panicked: ouch"}},
+		"describe": {services(func(names []string) map[string]tool.Description {
+			said := map[string]tool.Description{}
+			for _, n := range names {
+				said[n] = tool.Description{Text: "tells", Schema: large}
+			}
+			return said
+		}), manyTools(30), []string{"descriptions that services give", "regular expressions"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDeployment(t)
+			cfg := s.config()
+			cfg.Kinds[toolspec.MCP] = c.kind
+			if _, described := c.kind.(services); described {
+				cfg.Kinds[toolspec.NATS] = c.kind
+			}
+			s.work(cfg)
+			st := s.awaitReason(s.submit(state.Limits{}, c.tools, model.Scripted{Text: "done"}), state.EndInvalidAgent)
+			if st.Error == nil {
+				t.Fatal("the run has no error")
+			}
+			for _, part := range c.want {
+				if !strings.Contains(st.Error.Message, part) {
+					t.Errorf("the error is %q, want %q in it", st.Error.Message, part)
+				}
+			}
+			if log, err := s.store.Log(t.Context(), st.ID, 0, 0); err != nil || log[len(log)-1].Attempt > 1 {
+				t.Errorf("the run ended at attempt %d, %v; want the first", log[len(log)-1].Attempt, err)
+			}
+		})
+	}
+}
+
+func manyTools(n int) []agent.Tool {
+	var all []agent.Tool
+	for i := range n {
+		all = append(all, agent.Tool{Name: fmt.Sprint("tool", i), Kind: toolspec.NATS})
+	}
+	return all
 }

@@ -37,7 +37,7 @@ func (a *Agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 
 // described returns an agent with the descriptions that its definition leaves to the services
 // behind its tools. A service may change its description from turn to turn; an author who does
-// not want that writes the description into the definition.
+// not want that writes the description into the definition. The error is an *InvalidError.
 func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
 	if len(b.undescribed) == 0 {
 		return b, nil
@@ -66,7 +66,7 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	}
 	next, err := a.compile(key, def)
 	if err != nil {
-		return nil, fmt.Errorf("describe tools: %w", err)
+		return nil, &InvalidError{fmt.Errorf("the definition is not valid with the descriptions that services give of their tools: %w: correct the services, or write description and schema of these tools into the definition", err)}
 	}
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
 	a.put(key, next)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/turnpike-dev/turnpike/internal/policy"
+	"github.com/turnpike-dev/turnpike/internal/timelimit"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -16,7 +17,7 @@ import (
 // expand compiles a definition and replaces its sources with the tools they list. The first worker that needs
 // the tools lists them and pins the list. All other workers and all runs of that version of the agent use the
 // pin, so the model always sees the same tools. The error is an *InvalidError, or that of the store, the policy
-// or a kind.
+// or ctx.
 func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {
@@ -38,7 +39,7 @@ func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition)
 		if err != nil {
 			return nil, err
 		}
-		if listed[s.Index], err = kind.Expand(source, pin); err != nil {
+		if listed[s.Index], err = a.listed(fmt.Sprintf("tools[%d]", s.Index), kind, source, pin); err != nil {
 			return nil, err
 		}
 		for i := range listed[s.Index] {
@@ -67,7 +68,7 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		if err != nil {
 			return def, err
 		}
-		tools, err := kind.Expand(source, pin)
+		tools, err := a.listed(fmt.Sprintf("tools[%d].probe", s.Index), kind, source, pin)
 		if err != nil {
 			return def, err
 		}
@@ -79,6 +80,26 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 		def.Tools[s.Index].Probe = &probe
 	}
 	return def, nil
+}
+
+// listed returns the tools of a source at a place in the definition. The error is an *InvalidError: a version of an
+// agent never pins another list, and a kind expands a list always in the same way.
+func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin json.RawMessage) (tools []tool.Definition, err error) {
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			err = a.panicked(p, source.Kind)
+		}
+		if err != nil {
+			err = &InvalidError{fmt.Errorf("%s: the list of tools that this version of the agent has pinned cannot be used: %w: save the agent again to pin a new list, or upgrade this worker", place, err)}
+		}
+	}()
+	return kind.Expand(source, pin)
+}
+
+// panicked logs a panic of a kind, and returns it as an error.
+func (a *Agents) panicked(p *timelimit.Panic, kind string) error {
+	a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then the runs whose agents use it end with invalid_agent")
+	return fmt.Errorf("the implementation of kind %s panicked: %v", kind, p.Value)
 }
 
 // mayAsk returns nil if a tenant's agents may use a source of tools, an *InvalidError if not, or the error of
@@ -112,7 +133,7 @@ func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source 
 		if err != nil || len(kept) > 0 {
 			return kept, err
 		}
-		pin, err := kind.Pin(ctx, source)
+		pin, err := a.list(ctx, kind, source)
 		if err != nil {
 			return nil, &InvalidError{err}
 		}
@@ -128,4 +149,14 @@ func (a *Agents) pinned(ctx context.Context, key string, kind tool.Kind, source 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// list asks a kind for the list of a source.
+func (a *Agents) list(ctx context.Context, kind tool.Kind, source tool.Bound) (pin json.RawMessage, err error) {
+	defer func() {
+		if p := timelimit.Caught(recover()); p != nil {
+			err = a.panicked(p, source.Kind)
+		}
+	}()
+	return kind.Pin(ctx, source)
 }
