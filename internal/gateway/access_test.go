@@ -568,22 +568,3 @@ func awaitSetting(t *testing.T, counts func() bool) {
 func deadOf(tenant string) bus.DeadLetter {
 	return bus.DeadLetter{Kind: bus.DeadSubmission, Tenant: tenant, Agent: "a", Cause: "x", Data: "{}"}
 }
-
-// Saving an unchanged definition creates no version, unless saving pins the tools that servers list at that
-// time.
-func TestUnchangedAgent(t *testing.T) {
-	t.Parallel()
-	s := newGuarded(t)
-	c := s.client("acme", access.Author)
-	for definition, want := range map[string]int{talker: 1, `{"model":{"provider":"scripted"},"tools":[{"kind":"mcp","url":"http://127.0.0.1:1/"}]}`: 2} {
-		name := fmt.Sprint("a", want)
-		for range 2 {
-			if _, err := c.PutAgent(t.Context(), name, []byte(definition)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if a, err := c.Agent(t.Context(), name); err != nil || a.Version != want {
-			t.Errorf("saved twice, %s has version %d, %v; want %d", definition, a.Version, err, want)
-		}
-	}
-}

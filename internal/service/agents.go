@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -29,14 +30,15 @@ type Saving struct {
 }
 
 // Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the tenant requires
-// review. An unchanged definition makes neither, unless the definition has a source of tools: a version pins what its
-// sources list, so Put then makes a new one, whose tools are listed again. If the definition has a name, that must be
-// name.
-func (s *Agents) Put(ctx context.Context, c access.Caller, name string, definition []byte) (Saving, error) {
+// review. An unchanged definition makes neither, unless a worker has listed the tools of its sources: a version pins
+// what its sources list, so Put then makes a new one, whose tools are listed again. A repetition after an unknown
+// outcome therefore makes no second version, unless a run has used the first one in between. If the definition has a
+// name, that must be name.
+func (s *Agents) Put(ctx context.Context, c access.Caller, name string, sent []byte) (Saving, error) {
 	if err := s.permit(ctx, c, PutAgent); err != nil {
 		return Saving{}, err
 	}
-	saved, err := s.put(ctx, c, name, definition)
+	saved, err := s.put(ctx, c, name, sent)
 	s.note(ctx, c, PutAgent, name, err)
 	return saved, err
 }
@@ -66,10 +68,14 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 	if err != nil {
 		return Saving{}, err
 	}
-	// A version pins what its sources of tools list. Saving such an agent therefore lists the
-	// sources again, even if the definition is unchanged.
 	v, err := s.store.Agent(ctx, c.Tenant, name, 0)
-	unchanged := err == nil && bytes.Equal(v.Definition, stored) && !compiled.Pins()
+	unchanged, listed := err == nil && bytes.Equal(v.Definition, stored), false
+	if unchanged {
+		if listed, err = definition.Listed(ctx, s.store, c.Tenant, v, compiled); err != nil {
+			return Saving{}, err
+		}
+		unchanged = !listed
+	}
 	if !unchanged {
 		settings, err2 := s.tenants.Settings(ctx, c.Tenant)
 		if err2 != nil {
@@ -78,7 +84,7 @@ func (s *Agents) put(ctx context.Context, c access.Caller, name string, b []byte
 		if settings.Review {
 			return s.putDraft(ctx, c, name, b, stored, compiled)
 		}
-		v, err = s.store.PutAgent(ctx, c.Tenant, name, stored, compiled.Pins())
+		v, err = s.store.PutAgent(ctx, c.Tenant, name, stored, listed)
 	}
 	if err != nil {
 		return Saving{}, err

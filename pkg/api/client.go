@@ -288,7 +288,7 @@ func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, e
 }
 
 // PutAgent stores a definition, in JSON or YAML, as the next version of an agent. An unchanged definition makes no
-// version, unless its tools come from a source that lists them. In a tenant with review the result has StatusDraft, and
+// version, unless a run has used the latest one and its tools come from a source that lists them. In a tenant with review the result has StatusDraft, and
 // runs cannot use the definition until another author publishes it.
 func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (SavedAgent, error) {
 	var out SavedAgent

@@ -64,7 +64,7 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 			return def, err
 		}
 		kind, source := a.cfg.Kinds[s.Kind], s.Bound(key.tenant, a.SecretOf(key.tenant))
-		pin, err := a.pinned(ctx, key.pin(s)+"/probe", kind, source)
+		pin, err := a.pinned(ctx, key.pin(s)+probePin, kind, source)
 		if err != nil {
 			return def, err
 		}
@@ -111,6 +111,27 @@ func (a *Agents) mayAsk(ctx context.Context, tenant string, s agent.Source) erro
 	}
 	return err
 }
+
+// Listed reports whether a worker has pinned the tools of a source of a version. compiled is the version's definition.
+func Listed(ctx context.Context, store state.Agents, tenant string, v state.AgentVersion, compiled *agent.Agent) (bool, error) {
+	key := agentKey{tenant, v.Name, v.Version}
+	var names []string
+	for _, s := range compiled.Sources() {
+		names = append(names, key.pin(s))
+	}
+	for _, s := range compiled.ProbeSources() {
+		names = append(names, key.pin(s)+probePin)
+	}
+	for _, name := range names {
+		if pinned, err := store.Pin(ctx, name, nil); err != nil || len(pinned) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// probePin ends the names of the pins of probes.
+const probePin = "/probe"
 
 // pin returns the name of the pin of a version of an agent for a source of tools. Names of the
 // default tenant have no tenant in them, for compatibility with pins from before tenants existed.
