@@ -98,8 +98,8 @@ type DialOptions struct {
 
 // Dial returns a client of the gateway at url, such as https://tp.example.com or 127.0.0.1:7070, which stands for
 // http://127.0.0.1:7070. An empty url is http://127.0.0.1:7070. Dial makes no request. The error is ErrInvalid if url
-// cannot be the address of a gateway. Dial returns another error if it cannot set RootCAs, because the transport of
-// o.HTTP is not an *http.Transport.
+// cannot be the address of a gateway, or if RootCAs cannot be set because the transport of o.HTTP is not an
+// *http.Transport.
 func Dial(url string, o DialOptions) (*Client, error) {
 	options := []api.Option{api.WithToken(o.Token), api.WithTenant(o.Tenant)}
 	if o.RootCAs != nil {

@@ -3,6 +3,7 @@ package turnpike_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -331,10 +332,19 @@ func TestKeyAuth(t *testing.T) {
 	}
 }
 
+// foreignTransport is a transport that is not an *http.Transport.
+type foreignTransport struct{ http.RoundTripper }
+
 func TestDial(t *testing.T) {
 	t.Parallel()
 	if _, err := turnpike.Dial("localhost", turnpike.DialOptions{}); !errors.Is(err, turnpike.ErrInvalid) {
 		t.Errorf("Dial = %v, want ErrInvalid", err)
+	}
+	foreign := turnpike.DialOptions{RootCAs: x509.NewCertPool(), HTTP: &http.Client{Transport: foreignTransport{}}}
+	for _, url := range []string{"https://tp.example.com", "localhost"} {
+		if _, err := turnpike.Dial(url, foreign); !errors.Is(err, turnpike.ErrInvalid) {
+			t.Errorf("Dial(%q) with authorities and a transport of another type = %v, want ErrInvalid", url, err)
+		}
 	}
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()

@@ -38,13 +38,14 @@ func WithToken(token string) Option { return func(c *Client) { c.token = token }
 func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
 
 // WithRootCAs makes a client trust only the certificates of these authorities when it uses TLS. If the caller's HTTP
-// client has a transport other than an *http.Transport, each call returns an error. The caller's transport is not
-// changed.
+// client has a transport other than an *http.Transport, each call returns an error that wraps ErrInvalid. The caller's
+// transport is not changed.
 func WithRootCAs(pool *x509.CertPool) Option {
 	return func(c *Client) {
-		transport, ok := cmp.Or(c.http.Transport, http.DefaultTransport).(*http.Transport)
+		given := cmp.Or(c.http.Transport, http.DefaultTransport)
+		transport, ok := given.(*http.Transport)
 		if !ok {
-			c.bad = fmt.Errorf("api.WithRootCAs cannot change a transport of type %T: set the authorities in that transport", c.http.Transport)
+			c.bad = fmt.Errorf("%w: the root authorities cannot be set in a transport of type %T: omit them and set them in that transport, or use an *http.Transport", ErrInvalid, given)
 			return
 		}
 		transport = transport.Clone()

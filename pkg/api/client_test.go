@@ -288,7 +288,7 @@ func TestRootCAs(t *testing.T) {
 		t.Error("the caller's transport was changed")
 	}
 	foreign := &http.Client{Transport: roundTrip(http.DefaultTransport.RoundTrip)}
-	if _, err := api.NewWithHTTP(server.URL, foreign, api.WithRootCAs(pool)).Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "roundTrip") {
+	if _, err := api.NewWithHTTP(server.URL, foreign, api.WithRootCAs(pool)).Get(t.Context(), id); !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), "roundTrip") {
 		t.Errorf("a transport that cannot be configured: %v", err)
 	}
 }
