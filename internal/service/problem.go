@@ -152,6 +152,10 @@ func ProblemOf(err error) *api.Problem {
 		return p
 	}
 	switch {
+	case errors.Is(err, ErrStopped):
+		p := problem(unavailable, api.CodeStoreUnavailable, "%v", ErrStopped)
+		p.RetryAfter = RetryAfter
+		return p
 	case errors.Is(err, state.ErrFormat):
 		p := problem(unavailable, api.CodeNewerBuild, "%v; nothing was changed: retry, another gateway may be upgraded already", err)
 		p.RetryAfter = RetryAfter

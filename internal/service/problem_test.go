@@ -3,6 +3,7 @@ package service_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -23,5 +24,14 @@ func TestProblemOfDamagedRun(t *testing.T) {
 	}
 	if p := service.ProblemOf(errors.New("connection refused")); p.Status != 503 || p.RetryAfter == 0 {
 		t.Errorf("the problem of an outage is %d %s", p.Status, p.Code)
+	}
+}
+
+// A gateway that shuts down does not say that the store failed, or that the outcome of the request is unknown.
+func TestProblemOfStoppedGateway(t *testing.T) {
+	t.Parallel()
+	p := service.ProblemOf(fmt.Errorf("read log: %w", service.ErrStopped))
+	if p.Status != 503 || p.RetryAfter == 0 || !strings.Contains(p.Detail, "this gateway is shutting down") || !strings.Contains(p.Detail, "retry") || strings.Contains(p.Detail, "store") {
+		t.Errorf("the problem of a gateway that shuts down is %d %s: %s", p.Status, p.Code, p.Detail)
 	}
 }

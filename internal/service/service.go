@@ -245,7 +245,7 @@ func Guarded(log *slog.Logger, fn func() error) func() error {
 }
 
 // ErrStopped is the error of a read that waits for its turn when the service stops.
-var ErrStopped = errors.New("this gateway is shutting down")
+var ErrStopped = errors.New("this gateway is shutting down, so it reads nothing more: retry; another gateway answers, or this one after its restart")
 
 // concurrentReads is the number of concurrent reads of logs for streams and for whole histories.
 // The limit leaves capacity for other requests when many readers arrive at once.
