@@ -44,6 +44,18 @@ func TestMemory(t *testing.T) {
 	if err != nil || len(scopes.Items) != 1 || scopes.Items[0].Scope != scope {
 		t.Errorf("MemoryScopes: %+v, %v", scopes, err)
 	}
+	for at, want := range map[string][]string{
+		"notes":          {"/memories/notes is a directory: ", "name a file in it"},
+		"b/more":         {"/memories/b is a file, not a directory: ", "use a path that is not below it"},
+		"b/more/further": {"/memories/b is a file, not a directory: ", "use a path that is not below it"},
+	} {
+		_, err := c.PutMemoryFile(t.Context(), scope, at, "x", api.AnyVersion)
+		for _, part := range want {
+			if !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), part) {
+				t.Errorf("write %s: %v, want %q in it", at, err, part)
+			}
+		}
+	}
 	if err := c.DeleteMemoryFile(t.Context(), scope, "notes", api.AnyVersion); err != nil {
 		t.Errorf("a directory: %v", err)
 	}

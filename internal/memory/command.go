@@ -312,7 +312,7 @@ func (c *Command) rename(d *Directory, w Writer) error {
 	files := d.tree(c.OldPath)
 	switch {
 	case c.OldPath == Root:
-		return refuse("Error: the directory %s itself cannot be renamed", Root)
+		return refuse("Error: the directory %s itself cannot be renamed: rename what is in it", Root)
 	case len(files) == 0:
 		return refuse("Error: The path %s does not exist", c.OldPath)
 	case c.NewPath == Root || len(d.tree(c.NewPath)) > 0:

@@ -90,12 +90,12 @@ func (d *Directory) Size() int {
 // place returns an error, for the model, if no file can be at path.
 func (d *Directory) place(path string) error {
 	if path == Root || d.isDirectory(path) {
-		return refuse("Error: %s is a directory", path)
+		return refuse("Error: %s is a directory: name a file in it, such as %s/notes.md, or another path", path, path)
 	}
 	for p := path; p != Root; {
 		p = p[:strings.LastIndexByte(p, '/')]
 		if _, taken := d.Files[p]; taken {
-			return refuse("Error: %s is a file, not a directory", p)
+			return refuse("Error: %s is a file, not a directory: use a path that is not below it, or delete the file first", p)
 		}
 	}
 	return nil
