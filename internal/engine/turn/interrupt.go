@@ -108,5 +108,5 @@ const storePause = 100 * time.Millisecond
 func final(err error) bool {
 	_, full := errors.AsType[*state.TooLargeError](err)
 	_, gap := errors.AsType[*state.GapError](err)
-	return full || gap || upkeep.LeaseOver(err)
+	return full || gap || upkeep.LeaseOver(err) || errors.Is(err, state.ErrFormat)
 }
