@@ -4,18 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // Ready returns nil if the worker can take turns now: the store and the bus answer, the deployment does not wait for
 // a decision about its store, and at most MaxAbandoned calls still run after their time limits. Otherwise the error
 // names each cause.
 func (w *Worker) Ready(ctx context.Context) error {
+	var store, queue error
+	var probes sync.WaitGroup // at once, so that one that does not answer leaves the other its time
+	probes.Go(func() { store = w.store.Ready(ctx) })
+	probes.Go(func() { queue = w.bus.Ready(ctx) })
+	probes.Wait()
 	var errs []error
-	if err := w.store.Ready(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("store: %w", err))
+	if store != nil {
+		errs = append(errs, fmt.Errorf("store: %w", store))
 	}
-	if err := w.bus.Ready(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("bus: %w", err))
+	if queue != nil {
+		errs = append(errs, fmt.Errorf("bus: %w", queue))
 	}
 	if err := w.cfg.Restore.Err(); err != nil {
 		errs = append(errs, err)
