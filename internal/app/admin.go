@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway/server"
 )
@@ -27,7 +28,7 @@ type Admin struct {
 	Certificate *Certificate
 	Registry    *prometheus.Registry
 	Ready       func(context.Context) error
-	Degraded    func() error // what is wrong with a process that is ready all the same; may be nil
+	Readyz      http.Handler // answers /readyz in place of Ready; may be nil
 	Log         *slog.Logger
 }
 
@@ -42,6 +43,19 @@ const (
 
 	maxAdminHeader = 64 << 10
 )
+
+// Beside calls work, and serves until work has returned: operators also see how a process ends. If Beside cannot serve,
+// it ends the context of work.
+func (a Admin) Beside(ctx context.Context, work func(context.Context) error) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	group, working := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer stop()
+		return work(working)
+	})
+	group.Go(func() error { return a.Serve(serving) })
+	return group.Wait()
+}
 
 // Serve serves until ctx ends. Without an address it only waits.
 func (a Admin) Serve(ctx context.Context) error {
@@ -68,17 +82,15 @@ func (a Admin) handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if a.Readyz != nil {
+			a.Readyz.ServeHTTP(w, r)
+			return
+		}
 		within, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
 		if err := a.Ready(within); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
-		}
-		if a.Degraded != nil {
-			if err := a.Degraded(); err != nil {
-				_, _ = fmt.Fprintf(w, "degraded: %v\n", err)
-				return
-			}
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 )
 
 // The operators' endpoints use the TLS of the process, and include profiles.
@@ -89,6 +90,46 @@ func TestAdmin(t *testing.T) {
 	}
 	stop()
 	if err := <-served; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// The endpoints are there until the work has ended, also after the process was told to stop.
+func TestAdminSeesTheEnd(t *testing.T) {
+	t.Parallel()
+	port, err := devserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d/readyz", port)
+	answers := func() (string, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			return "", err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := errors.New("ended")
+	err = app.Admin{
+		Addr: strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/readyz"), Registry: prometheus.NewRegistry(),
+		Readyz: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "draining") }),
+	}.Beside(ctx, func(ctx context.Context) error {
+		testbed.Eventually(t, "it listens", func() error { _, err := answers(); return err })
+		stop()
+		<-ctx.Done()
+		if got, err := answers(); err != nil || got != "draining" {
+			t.Errorf("at the end /readyz = %q, %v", got, err)
+		}
+		return ended
+	})
+	if !errors.Is(err, ended) {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -49,10 +49,11 @@ func ServeGateway(ctx context.Context, cfg GatewayProcess) error {
 	}
 	log := d.Config().Logger
 	log.Info("gateway started", "addr", listener.Addr().String())
-	admin := Admin{Addr: cfg.AdminAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: d.Store.Ready, Degraded: d.WaitingRestore, Log: d.Config().Logger}
+	admin := Admin{Addr: cfg.AdminAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Readyz: g.Handler(), Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.Serve(ctx, certificate.Wrap(listener)) })
-	group.Go(func() error { return admin.Serve(ctx) })
+	group.Go(func() error {
+		return admin.Beside(ctx, func(ctx context.Context) error { return g.Serve(ctx, certificate.Wrap(listener)) })
+	})
 	group.Go(func() error {
 		WarnOfProvider(ctx, settings.Login, log)
 		return nil

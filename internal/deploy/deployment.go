@@ -192,10 +192,6 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.OnClose(func() { stop(); <-done })
 }
 
-// WaitingRestore returns nil, or an error that wraps restore.ErrWaiting if the deployment waits for the
-// decision of an operator about an older copy of its store.
-func (d *Deployment) WaitingRestore() error { return d.watch.Err() }
-
 // warnOfTwoStores warns if JetStream also has checkpoints under this prefix. Then another process, such as a
 // `turnpike dev`, works without Redis, and each of the two takes turns from the queue whose runs only the other's
 // store has. It ignores failures of the check.

@@ -57,8 +57,13 @@ func get(t *testing.T, url string) (int, string, error) {
 // saysReady waits until /readyz answers as expected.
 func (s *deployment) saysReady(code int, status, bus, store string) {
 	s.t.Helper()
-	eventually(s.t, "readyz", func() error {
-		have, body, err := get(s.t, s.url+"/readyz")
+	saysReady(s.t, s.url, code, status, bus, store)
+}
+
+func saysReady(t *testing.T, url string, code int, status, bus, store string) {
+	t.Helper()
+	eventually(t, "readyz of "+url, func() error {
+		have, body, err := get(t, url+"/readyz")
 		if err != nil {
 			return err
 		}
@@ -93,8 +98,8 @@ const silent = "does not answer"
 // back. Its readiness names each unreachable system.
 func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	t.Parallel()
-	toNATS, redis := proxied(t), testbed.RedisProcess(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
-	s := newDeployment(t, 0, "TURNPIKE_NATS_URL=nats://"+toNATS.Addr(), "TURNPIKE_REDIS_URL="+redis.URL)
+	toNATS, redis, operators := proxied(t), testbed.RedisProcess(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction"), freeAddr(t)
+	s := newDeployment(t, 0, "TURNPIKE_NATS_URL=nats://"+toNATS.Addr(), "TURNPIKE_REDIS_URL="+redis.URL, "TURNPIKE_ADMIN_ADDR="+operators)
 	s.definePlain()
 	s.saysReady(http.StatusOK, "ok", "ok", "ok")
 	toNATS.Hold()
@@ -102,6 +107,7 @@ func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	run := s.submitPlain("")
 	toNATS.Cut()
 	s.saysReady(http.StatusOK, "degraded", silent, "ok")
+	saysReady(t, "http://"+operators, http.StatusOK, "degraded", silent, "ok")
 	toNATS.Heal()
 	s.saysReady(http.StatusOK, "ok", "ok", "ok")
 	spawn(t, "worker", s.env)
@@ -110,6 +116,7 @@ func TestReadinessNamesWhatIsSilent(t *testing.T) {
 	}
 	redis.Kill()
 	s.saysReady(http.StatusServiceUnavailable, "unavailable", "ok", silent)
+	saysReady(t, "http://"+operators, http.StatusServiceUnavailable, "unavailable", "ok", silent)
 }
 
 // outages returns the number of outages in a gateway's log in which a stream rejected writes, and the number of
@@ -200,7 +207,8 @@ func TestReadinessOnJetStreamAlone(t *testing.T) {
 // end properly, and the process exits with 0.
 func TestGatewayDrains(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t, 0, "TURNPIKE_DRAIN=6s")
+	operators := freeAddr(t)
+	s := newDeployment(t, 0, "TURNPIKE_DRAIN=6s", "TURNPIKE_ADMIN_ADDR="+operators)
 	s.definePlain()
 	run := s.submitPlain("")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/runs/"+run+"/events", nil)
@@ -238,6 +246,10 @@ func TestGatewayDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.saysReady(http.StatusServiceUnavailable, "draining", "ok", "ok")
+	saysReady(t, "http://"+operators, http.StatusServiceUnavailable, "draining", "ok", "ok")
+	if code, _, err := get(t, "http://"+operators+"/metrics"); err != nil || code != http.StatusOK {
+		t.Errorf("/metrics during the drain: %d, %v", code, err)
+	}
 	s.submitPlain("") // clients that have not noticed yet are served
 	select {
 	case err := <-waited:

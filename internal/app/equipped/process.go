@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/app/programs"
@@ -46,8 +45,5 @@ func Serve(ctx context.Context, cfg Process, change func(*worker.Config)) error 
 		return err
 	}
 	admin := app.Admin{Addr: cfg.MetricsAddr, Hosts: cfg.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return admin.Serve(ctx) })
-	return group.Wait()
+	return admin.Beside(ctx, w.Run)
 }
