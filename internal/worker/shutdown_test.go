@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,6 +100,54 @@ func TestShutdownWithoutAStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowSweep is a mute store whose sweeps, once it is silent, end only after nine seconds, like a read that its client
+// does not cancel.
+type slowSweep struct {
+	*mute
+
+	sweeping chan struct{}
+	once     sync.Once
+}
+
+func (s *slowSweep) Sweep(ctx context.Context, limit int, delay time.Duration, b state.Backlog) ([]state.Due, error) {
+	if !s.silent.Load() {
+		return s.mute.Sweep(ctx, limit, delay, b)
+	}
+	s.once.Do(func() { close(s.sweeping) })
+	time.Sleep(9 * time.Second)
+	return nil, context.DeadlineExceeded
+}
+
+// The grace of a worker counts from the signal to stop, also if a sweep does not end at once.
+func TestShutdownDuringASweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		store := &slowSweep{mute: &mute{Store: s.store}, sweeping: make(chan struct{})}
+		started := make(chan struct{})
+		s.tools["work"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+			close(started)
+			<-ctx.Done()
+			return tool.Result{}, ctx.Err()
+		})
+		cfg := s.config()
+		cfg.ShutdownGrace, cfg.LeaseDuration = 20*time.Second, 10*time.Minute
+		w, err := worker.New(store, s.bus, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := s.run(w)
+		s.submit(state.Limits{}, []agent.Tool{{Name: "work", Timeout: model.Duration(time.Hour)}}, call("work", "c1"))
+		<-started
+		store.silent.Store(true)
+		<-store.sweeping
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > cfg.ShutdownGrace+6*time.Second {
+			t.Errorf("Run returned %s after its context had ended, with a grace of %s", took, cfg.ShutdownGrace)
+		}
+	})
 }
 
 // lateClaim is a store whose answer to the first claim comes when nobody waits for it any more.

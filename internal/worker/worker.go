@@ -287,14 +287,15 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 // it, the leases expire by themselves.
 const releaseTimeout = 5 * time.Second
 
-// finish waits for the turns in flight during the shutdown grace, and releases the rest within releaseTimeout. abandon
-// ends writing, the context of the writes.
+// finish waits for the turns in flight until the shutdown grace has passed since ended, and releases the rest within
+// releaseTimeout. abandon ends writing, the context of the writes.
 func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
-	last := time.AfterFunc(w.cfg.ShutdownGrace+releaseTimeout, abandon)
+	left := time.Until(ended.Add(w.cfg.ShutdownGrace))
+	last := time.AfterFunc(left+releaseTimeout, abandon)
 	defer last.Stop()
 	finished := make(chan struct{})
 	go func() { w.turns.Wait(); w.effects.Wait(); close(finished) }()
-	grace := time.NewTimer(w.cfg.ShutdownGrace)
+	grace := time.NewTimer(left)
 	defer grace.Stop()
 	select {
 	case <-finished:
