@@ -215,3 +215,35 @@ func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 		}
 	}
 }
+
+// If there are more agents than doctor checks, it says so once, whatever tenants they belong to.
+func TestDoctorChecksSomeOfManyAgents(t *testing.T) {
+	t.Parallel()
+	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "many"}
+	d, err := deploy.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const perTenant = 400
+	for _, tenant := range []string{"a", "b", "c", "d"} {
+		if err := d.Store.PutDocument(t.Context(), state.TenantDocument, tenant, []byte(`{"name":"`+tenant+`"}`)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range perTenant {
+			name := fmt.Sprint("agent", i)
+			if _, err := d.Store.PutAgent(t.Context(), tenant, name, []byte(`{"name":"`+name+`","model":{"provider":"scripted"}}`), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var about []state.Finding
+	for _, f := range doctor.Findings(t.Context(), cfg, "") {
+		if strings.HasPrefix(f.Name, "agents") {
+			about = append(about, f)
+		}
+	}
+	if len(about) != 1 || about[0].OK || about[0].Fatal || !strings.Contains(about[0].Detail, "1000 agents, and not those of 2 tenants") {
+		t.Errorf("findings about agents: %+v", about)
+	}
+}

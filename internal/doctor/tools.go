@@ -67,12 +67,21 @@ func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secret
 	}
 	delete(tenants, state.DefaultTenant)
 	finder := Finder(nc, cfg.Prefix, store, secretsDir)
-	left := maxAgents
-	findings := toolsOf(ctx, nc, cfg.Prefix, state.DefaultTenant, store)
-	findings = append(findings, missingOf(ctx, finder, state.DefaultTenant, store, &left)...)
-	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+	left, partly := maxAgents, 0
+	var findings []state.Finding
+	for _, tenant := range append([]string{state.DefaultTenant}, slices.Sorted(maps.Keys(tenants))...) {
 		findings = append(findings, toolsOf(ctx, nc, cfg.Prefix, tenant, store)...)
-		findings = append(findings, missingOf(ctx, finder, tenant, store, &left)...)
+		missing, all := missingOf(ctx, finder, tenant, store, &left)
+		findings = append(findings, missing...)
+		if !all {
+			partly++
+		}
+	}
+	if partly > 0 {
+		findings = append(findings, state.Finding{
+			Name: "agents", Detail: fmt.Sprintf("doctor checked %d agents, and not those of %d tenants, or not all of them, except for services of tools", maxAgents, partly),
+			Remedy: "none if all agents are in use; otherwise remove unused ones with `turnpike agents rm`",
+		})
 	}
 	return findings
 }
@@ -85,9 +94,8 @@ func of(tenant string) string {
 }
 
 // missingOf reports the things that the agents of a tenant refer to and that are missing, except
-// tools, which toolsOf reports with their versions.
-func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) []state.Finding {
-	var findings []state.Finding
+// tools, which toolsOf reports with their versions. It checks at most left agents, and reports whether that were all.
+func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) (findings []state.Finding, all bool) {
 	places := map[string]int{} // in findings, by name
 	err := state.EachAgent(ctx, agents, tenant, func(v state.AgentVersion) error {
 		if *left--; *left < 0 {
@@ -107,10 +115,7 @@ func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		return append(findings, state.Finding{Name: "agents" + of(tenant), Detail: fmt.Sprintf("there are more than %d, the others were not checked", maxAgents), Remedy: "remove unused agents: turnpike agents rm"})
-	}
-	return findings // of another error toolsOf tells
+	return findings, !errors.Is(err, errEnough) // of another error toolsOf tells
 }
 
 var errEnough = errors.New("enough agents")
