@@ -101,7 +101,7 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 	f := state.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
 	if err := s.Ready(ctx); err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "check in the log of nats-server whether its disk is full or max_file_store is reached"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check in the log of nats-server whether its disk is full or max_file_store is reached. Restart nats-server after you have freed a full disk: it refuses further writes until then"
 	}
 	return f
 }
