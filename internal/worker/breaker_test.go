@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,5 +61,37 @@ func TestWaitsForTrial(t *testing.T) {
 	close(p.release)
 	for _, id := range []state.RunID{first, other} {
 		s.awaitReason(id, state.EndCompleted)
+	}
+}
+
+// A tenant decides how its calls fail, for example by the timeout of its agents. That closes no model to another tenant.
+func TestBreakerOfATenant(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	var down atomic.Bool
+	down.Store(true)
+	cfg := s.config()
+	cfg.Providers["openai"] = generator(func(context.Context, model.Request) (model.Response, error) {
+		if down.Load() {
+			return model.Response{}, &model.Error{Class: model.Timeout, Message: "no answer"}
+		}
+		return model.Response{Parts: []state.Part{{Type: state.PartText, Text: "done"}}}, nil
+	})
+	cfg.Breakers = model.BreakerPolicy{Failures: 1, Rest: time.Hour}
+	s.work(cfg)
+	fallbacks := func(tenant string) int {
+		s.tenant = tenant
+		id := s.createFor(agent.Definition{Name: "a", Model: agent.Model{
+			Provider: "openai", Name: "m", Fallback: []agent.Model{{Provider: "scripted", Responses: []model.Scripted{{Text: "instead"}}}},
+		}}, state.Limits{})
+		s.publishOf(id, tenant, false)
+		return s.awaitReason(id, state.EndCompleted).Fallback
+	}
+	first := fallbacks("failing")
+	down.Store(false)
+	for tenant, want := range map[string]int{"failing": 1, "other": 0} {
+		if n := fallbacks(tenant); first != 1 || n != want {
+			t.Errorf("a run of the tenant %s ends with model %d, want %d", tenant, n, want)
+		}
 	}
 }

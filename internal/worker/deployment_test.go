@@ -52,6 +52,8 @@ type deployment struct {
 	tools map[string]tool.Tool
 	model model.Provider
 	n     int
+
+	tenant string // of new runs; empty: the default one
 }
 
 func newDeployment(t *testing.T) *deployment {
@@ -185,7 +187,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.store.PutAgent(s.t.Context(), state.DefaultTenant, definition.Name, def, true)
+	v, err := s.store.PutAgent(s.t.Context(), cmp.Or(s.tenant, state.DefaultTenant), definition.Name, def, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func (s *deployment) createAs(definition agent.Definition, limits state.Limits, 
 		limits.MaxTurns = 20
 	}
 	run := state.State{
-		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: definition.Name, AgentVersion: v.Version, Loop: cmp.Or(definition.Loop.Type, "react"), Tenant: "default",
+		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: definition.Name, AgentVersion: v.Version, Loop: cmp.Or(definition.Loop.Type, "react"), Tenant: cmp.Or(s.tenant, state.DefaultTenant),
 		Priority: state.Normal, Limits: limits, ReplyTo: "reply.here", Stream: stream,
 	}
 	input := state.UserText("hello")

@@ -133,9 +133,10 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 		c.deltas = &deltaStream{live: ms.live, t: t}
 	}
 	c.reservation = ms.reserve(t.Run, a, *m, c.req)
-	// A scripted model says nothing about a provider's health.
+	// A scripted model says nothing about a provider's health, and failures of one tenant say nothing about another's
+	// timeout, key and requests.
 	if m.Provider != "scripted" {
-		c.breaker = strings.TrimSpace(m.Provider + " " + m.BaseURL + " " + m.Name)
+		c.breaker = strings.Join([]string{t.Run.Tenant, m.Provider, m.BaseURL, m.Name}, " ")
 	}
 	return c, ctx, nil, nil
 }
