@@ -146,7 +146,7 @@ func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	}
 	caller := mcptool.New(guard, cfg)
 	defer caller.Close()
-	listing, err := caller.List(ctx, own.Server, t.Secret)
+	listing, err := caller.List(ctx, t.Tenant, own.Server, t.Secret)
 	if err != nil {
 		return mcpListing{}, err
 	}

@@ -82,7 +82,7 @@ func conformanceClient() error {
 	}
 	c := New(guard, Config{})
 	defer c.Close()
-	listing, err := c.List(ctx, server, noSecrets)
+	listing, err := c.List(ctx, "", server, noSecrets)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestNothingIsLeft(t *testing.T) {
 	for _, pid := range pids {
 		soon(t, "the end of the process", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || zombie(pid) })
 	}
-	if _, err := c.List(t.Context(), s, noSecrets); err == nil {
+	if _, err := c.List(t.Context(), "", s, noSecrets); err == nil {
 		t.Error("a closed caller starts another")
 	}
 }
@@ -127,6 +127,24 @@ func TestProcessesAreBounded(t *testing.T) {
 	}
 }
 
+// A server may keep in its session what a call has left there.
+func TestTenantsShareNoSession(t *testing.T) {
+	t.Parallel()
+	c, s := caller(t, Config{Confinement: asTheyAre(t)}), bad(t)
+	impl := ready(t, c, s, "pid")
+	pids := map[string]string{}
+	for _, tenant := range []string{"acme", "other", "acme"} {
+		r := try(t, impl, tool.Call{Tenant: tenant})
+		if was, known := pids[tenant]; r.IsError || known && was != r.Content {
+			t.Errorf("process of tenant %s = %+v, was %q", tenant, r, was)
+		}
+		pids[tenant] = r.Content
+	}
+	if pids["acme"] == pids["other"] {
+		t.Errorf("two tenants use the process %s", pids["acme"])
+	}
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	c, s := caller(t, Config{}), bad(t)
@@ -144,7 +162,7 @@ func TestEnvironment(t *testing.T) {
 	c, s := caller(t, Config{}), bad(t)
 	s.Env["TOKEN"] = "Bearer secret://MINE"
 	resolve := func(name, _ string) (string, error) { return "value-of-" + name, nil }
-	l, err := c.List(t.Context(), s, resolve)
+	l, err := c.List(t.Context(), "", s, resolve)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +175,7 @@ func TestEnvironment(t *testing.T) {
 func TestOnlyAdmittedProgramsStart(t *testing.T) {
 	t.Parallel()
 	c := caller(t, Config{Commands: []string{"npx"}})
-	if _, err := c.List(t.Context(), bad(t), noSecrets); err == nil || !strings.Contains(err.Error(), "TURNPIKE_MCP_COMMANDS") {
+	if _, err := c.List(t.Context(), "", bad(t), noSecrets); err == nil || !strings.Contains(err.Error(), "TURNPIKE_MCP_COMMANDS") {
 		t.Errorf("List = %v", err)
 	}
 }
@@ -175,7 +193,7 @@ func TestAddressesAreGuarded(t *testing.T) {
 		overHTTP(t, newServer()).URL: "requests without TLS are not allowed",
 		"https://localhost:443/mcp":  "TURNPIKE_HTTP_ALLOW",
 	} {
-		if _, err := c.List(t.Context(), Server{URL: url}, noSecrets); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.List(t.Context(), "", Server{URL: url}, noSecrets); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("List of %s = %v, want %q in it", url, err, want)
 		}
 	}
@@ -199,7 +217,7 @@ func TestHeaders(t *testing.T) {
 	s := Server{URL: h.URL, Headers: map[string]string{"Authorization": "Bearer secret://OPEN"}}
 	resolve := func(string, string) (string, error) { return "sesame", nil }
 	c := caller(t, Config{})
-	l, err := c.List(t.Context(), s, resolve)
+	l, err := c.List(t.Context(), "", s, resolve)
 	if err != nil {
 		t.Fatalf("List = %v; refused: %q", err, seen)
 	}

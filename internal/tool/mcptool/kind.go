@@ -40,7 +40,7 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		l, err := c.List(ctx, s.Server, t.Secret)
+		l, err := c.List(ctx, t.Tenant, s.Server, t.Secret)
 		if err == nil {
 			if l, err = l.Pick(s.Allow); err == nil {
 				return json.Marshal(l)

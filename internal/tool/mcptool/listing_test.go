@@ -18,7 +18,7 @@ func TestPin(t *testing.T) {
 	add(server, "b", say)
 	s := overHTTP(t, server)
 	first := caller(t, Config{})
-	l, err := first.List(t.Context(), s, noSecrets)
+	l, err := first.List(t.Context(), "", s, noSecrets)
 	if err != nil {
 		t.Fatal(err)
 	}

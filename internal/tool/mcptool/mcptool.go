@@ -28,8 +28,8 @@ type Config struct {
 	// allows none.
 	Commands []string
 
-	// Processes is the maximum number of processes of one server with the same secrets, and so of its concurrent
-	// calls; further calls wait. Default: 8. Sessions is that number for servers over HTTP. Default: 64.
+	// Processes is the maximum number of processes of one server with the same secrets for one tenant, and so of its
+	// concurrent calls; further calls wait. Default: 8. Sessions is that number for servers over HTTP. Default: 64.
 	Processes int
 	Sessions  int
 
@@ -42,7 +42,7 @@ type Config struct {
 }
 
 // Caller makes calls of the tools of MCP servers. Each call has a session for itself; the session is kept for a later
-// call of the same server. Caller is safe for concurrent use.
+// call of the same server by the same tenant. Caller is safe for concurrent use.
 type Caller struct {
 	guard  *guard.Guard
 	client *http.Client
@@ -76,10 +76,10 @@ func New(g *guard.Guard, cfg Config) *Caller {
 // for concurrent use.
 type Resolve func(name, host string) (string, error)
 
-// List returns the tools of a server. If it uses a session of an earlier call, the listing is the last one of that
-// session.
-func (c *Caller) List(ctx context.Context, s Server, resolve Resolve) (Listing, error) {
-	l, err := c.acquire(ctx, s, resolve)
+// List returns the tools of a server, for a tenant. If it uses a session of an earlier call of that tenant, the listing
+// is the last one of that session.
+func (c *Caller) List(ctx context.Context, tenant string, s Server, resolve Resolve) (Listing, error) {
+	l, err := c.acquire(ctx, tenant, s, resolve)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, res
 // more in a new session.
 func (c *Caller) call(ctx context.Context, s Server, name string, call tool.Call, p *pending, resolve Resolve, verify func(Listing) error) (tool.Result, error) {
 	for again := false; ; again = true {
-		l, err := c.acquire(ctx, s, resolve)
+		l, err := c.acquire(ctx, call.Tenant, s, resolve)
 		if err != nil {
 			return tool.Result{}, fmt.Errorf("%w. The call was not made: continue without it, or make it again later", err)
 		}

@@ -104,7 +104,7 @@ func program(t *testing.T, pkg string) Server { return Server{Command: []string{
 // ready returns a tool after pinning what its server currently lists.
 func ready(t *testing.T, c *Caller, s Server, name string) tool.Tool {
 	t.Helper()
-	l, err := c.List(t.Context(), s, noSecrets)
+	l, err := c.List(t.Context(), "", s, noSecrets)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 )
 
-// pool has the sessions of one server with one set of secrets.
+// pool has the sessions of one tenant with one server and one set of secrets.
 type pool struct {
 	slots chan struct{} // has an element for each call with a session
 	users int           // number of calls that have a session or wait for one
@@ -69,10 +69,11 @@ func fill(s Server, resolve Resolve) (target, error) {
 	return t, nil
 }
 
-// key identifies sessions that are interchangeable. With a new value of a secret, the key differs.
-func (t target) key() string {
+// key identifies sessions that are interchangeable for a tenant: a server may keep what a call has left in its session,
+// and calls of one tenant must not use up the sessions of another. With a new value of a secret, the key differs.
+func (t target) key(tenant string) string {
 	h := sha256.New()
-	for _, part := range append([]string{t.URL}, t.Command...) {
+	for _, part := range append([]string{tenant, t.URL}, t.Command...) {
 		fmt.Fprintf(h, "%d:%s,", len(part), part)
 	}
 	for _, values := range []map[string]string{t.Env, t.Headers} {
@@ -83,14 +84,14 @@ func (t target) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// acquire returns a session for exclusive use, a new one if none is idle. It waits while the maximum number is in use.
-// The caller must call release.
-func (c *Caller) acquire(ctx context.Context, s Server, resolve Resolve) (*lease, error) {
+// acquire returns a session of a tenant for exclusive use, a new one if none is idle. It waits while the maximum number
+// is in use. The caller must call release.
+func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve Resolve) (*lease, error) {
 	t, err := fill(s, resolve)
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{c: c, key: t.key(), target: t}
+	l := &lease{c: c, key: t.key(tenant), target: t}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

@@ -47,7 +47,7 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := caller(t, Config{})
-			l, err := c.List(t.Context(), s, resolve)
+			l, err := c.List(t.Context(), "", s, resolve)
 			if err != nil {
 				t.Fatal(err)
 			}
