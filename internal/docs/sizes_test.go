@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -31,7 +32,8 @@ func TestSizes(t *testing.T) {
 		"the text of a result":                    fmt.Sprintf("at most %d MiB unless", tool.MaxResult>>20),
 		"images of a result":                      fmt.Sprintf("%d, with %d KiB", tool.MaxImages, tool.MaxImageBytes>>10),
 		"[files](../how-to/files.md#files-from-tools) of a result": fmt.Sprintf("%d, with %d MiB", tool.MaxFiles, tool.MaxFileBytes>>20),
-		"a definition": fmt.Sprintf("%d MiB", agent.MaxDefinition>>20),
+		"calls of tools in a response":                             thousands(effect.MaxCalls),
+		"a definition":                                             fmt.Sprintf("%d MiB", agent.MaxDefinition>>20),
 	} {
 		row := ""
 		for line := range strings.Lines(string(page)) {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -29,6 +30,25 @@ func TestResponseOverTheLimit(t *testing.T) {
 	s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1000)}), state.EndCompleted)
 	st := s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{Text: strings.Repeat("a", 1001)}), state.EndModelError)
 	if st.Error == nil || !strings.Contains(st.Error.Message, "1001 bytes, and at most 1000") {
+		t.Errorf("the run ended with %+v", st.Error)
+	}
+}
+
+// A response with too many calls of tools is a failed call: the work for each grows with their number.
+func TestResponseWithTooManyCalls(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.work(s.config())
+	respond := func(calls int) state.RunID {
+		var r model.Scripted
+		for range calls {
+			r.ToolCalls = append(r.ToolCalls, model.ScriptedCall{Name: "unknown"})
+		}
+		return s.submit(state.Limits{}, nil, r, model.Scripted{Text: "done"})
+	}
+	s.awaitReason(respond(effect.MaxCalls), state.EndCompleted)
+	st := s.awaitReason(respond(effect.MaxCalls+1), state.EndModelError)
+	if st.Error == nil || !strings.Contains(st.Error.Message, "1001 calls of tools, and at most 1000") {
 		t.Errorf("the run ended with %+v", st.Error)
 	}
 }

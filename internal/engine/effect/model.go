@@ -257,16 +257,26 @@ func (a *answer) ask(ctx context.Context) {
 	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
 }
 
-// tooLong returns the error of a response that has more bytes than limit.
+// MaxCalls is the maximum number of calls of tools in one response. What the loop does for each of them takes longer the
+// more there are.
+const MaxCalls = 1000
+
+// tooLong returns the error of a response that has more bytes than limit, or too many calls of tools.
 func tooLong(provider string, resp model.Response, limit int) error {
-	n := 0
+	n, calls := 0, 0
 	for _, p := range resp.Parts {
 		n += len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+		if p.Type == state.PartToolCall {
+			calls++
+		}
 	}
-	if n <= limit {
-		return nil
+	switch {
+	case n > limit:
+		return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, and at most %d are allowed: lower model.max_output_tokens of the agent", n, limit)}
+	case calls > MaxCalls:
+		return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d calls of tools, and at most %d are allowed: tell the model to make fewer at once", calls, MaxCalls)}
 	}
-	return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, and at most %d are allowed: lower model.max_output_tokens of the agent", n, limit)}
+	return nil
 }
 
 func (a *answer) add(d model.Delta) {
