@@ -16,7 +16,7 @@ const (
 	defaultPage = 50
 	maxPage     = 1000
 
-	// ListBytes is the size in bytes at which a page ends early: a run, and a definition, has up to a megabyte.
+	// ListBytes is the size in bytes at which a page ends early: a run has up to 8 MiB, a definition up to 1 MiB.
 	ListBytes = 8 << 20
 
 	// readsAtOnce is the number of concurrent reads if the items of a page are read one by one.

@@ -26,13 +26,13 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 		ids = ids[:most]
 		page.Next = ids[most-1]
 	}
-	at, read := listPage, 0
-	if f.Bytes > 0 {
-		at = listFirst
-	}
-	top := ""
-	for part := range slices.Chunk(ids, at) {
-		if f.Bytes > 0 && read >= f.Bytes {
+	top, read := "", 0
+	for len(ids) > 0 {
+		part, err := s.fitting(ctx, f, ids[:min(len(ids), listPage)], read)
+		if err != nil {
+			return state.RunPage{}, err
+		}
+		if len(part) == 0 {
 			page.Next = top
 			return page, nil
 		}
@@ -40,6 +40,7 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 		if err != nil {
 			return state.RunPage{}, err
 		}
+		ids = ids[len(part):]
 		read, top = read+bytes, part[len(part)-1]
 		for _, st := range runs {
 			if !f.Match(st) {

@@ -21,9 +21,6 @@ const (
 	// listPage is the number of headers that List reads at once.
 	listPage = 200
 
-	// listFirst is the number that List reads first if bytes are bounded: a header has up to 1 MB.
-	listFirst = 16
-
 	// listExamined is the maximum number of runs that List examines for one page.
 	listExamined = 1000
 )
@@ -231,10 +228,7 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 	}
 	var page state.RunPage
-	looked, read, at := 0, 0, listPage
-	if f.Bytes > 0 {
-		at = listFirst
-	}
+	looked, read := 0, 0
 	want := limit + 1 // the number of runs to look at next
 	for rest := max(listExamined, limit+1); ; {
 		ids, more, err := s.newest(ctx, lists, bottom, top, min(want, rest))
@@ -244,11 +238,14 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		ids = ids[:min(len(ids), rest)]
 		rest -= len(ids)
 		for len(ids) > 0 {
-			if f.Bytes > 0 && read >= f.Bytes {
+			part, err := s.fitting(ctx, f, ids[:min(len(ids), listPage, want)], read)
+			if err != nil {
+				return state.RunPage{}, err
+			}
+			if len(part) == 0 {
 				page.Next = top
 				return page, nil
 			}
-			part := ids[:min(len(ids), at, want)]
 			runs, bytes, err := s.headers(ctx, part)
 			if err != nil {
 				return state.RunPage{}, err
@@ -267,9 +264,6 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 			read, looked = read+bytes, looked+len(part)
 			if want = limit + 1 - len(page.Runs); looked > limit {
 				want = max(want, looked) // the filter rejects runs: double what it looks at
-			}
-			if f.Bytes > 0 && read > 0 { // as many as fit, judging by the size of those before
-				at = min(listPage, max(1, looked*(f.Bytes-read)/read))
 			}
 		}
 		if rest == 0 {
@@ -318,6 +312,31 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 	ids = ids[first:]
 	slices.Reverse(ids)
 	return ids, more, nil
+}
+
+// fitting returns as many of the first ids as a page may still read after read bytes; at least one if nothing was read.
+// A header has up to 8 MiB: the output of its run is in it.
+func (s *Store) fitting(ctx context.Context, f state.Filter, ids []string, read int) ([]string, error) {
+	if f.Bytes <= 0 || len(ids) == 0 {
+		return ids, nil
+	}
+	pipe := s.rdb.Pipeline()
+	fixed, header := make([]*redis.IntCmd, len(ids)), make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
+		key := s.keys.run(state.RunID(id)).header
+		fixed[i], header[i] = pipe.HStrLen(ctx, key, fieldFixed), pipe.HStrLen(ctx, key, fieldHeader)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read sizes of runs: %w", err)
+	}
+	for i := range ids {
+		size := int(fixed[i].Val() + header[i].Val())
+		if read > 0 && read+size > f.Bytes {
+			return ids[:i], nil
+		}
+		read += size
+	}
+	return ids, nil
 }
 
 // headers reads the existing runs among ids, and returns the number of bytes read.
