@@ -159,6 +159,11 @@ type Config struct {
 	// time limits; with more, Ready returns an error. Default 100.
 	MaxAbandoned int
 
+	// ModelPrompt bounds the memory of the messages of a model call, in bytes. More is a prompt that is too long,
+	// whatever the model takes: a claim reads the history from the store at once, and meanwhile nothing else can use
+	// that part of the store. Default 64 MiB, twice what the tools of one turn may answer.
+	ModelPrompt int64
+
 	// ModelOutput bounds the bytes of a model's response: text, reasoning and arguments of calls. A
 	// call with a longer response has failed. Default 8 MiB.
 	ModelOutput int
@@ -238,6 +243,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxAbandoned == 0 {
 		c.MaxAbandoned = 100
+	}
+	if c.ModelPrompt == 0 {
+		c.ModelPrompt = 64 << 20
 	}
 	if c.ModelOutput == 0 {
 		c.ModelOutput = 8 << 20

@@ -34,6 +34,37 @@ func TestResponseOverTheLimit(t *testing.T) {
 	}
 }
 
+// What the model sees of a run has a limit, whatever its provider counts: the history is compacted once, and when it has
+// grown beyond the limit again, the run ends.
+func TestPromptOverTheLimit(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.tools["look"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+		return tool.Result{Content: strings.Repeat("a", 10_000)}, nil
+	})
+	cfg := s.config()
+	cfg.ModelPrompt = 50_000
+	s.work(cfg)
+	var responses []model.Scripted
+	for range 20 {
+		responses = append(responses, model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "look"}}})
+	}
+	id := s.submit(state.Limits{}, []agent.Tool{{Name: "look", Reuse: new(false)}}, responses...)
+	st := s.awaitReason(id, state.EndPromptTooLong)
+	if st.Error == nil || !strings.Contains(st.Error.Message, "at most 50000 are allowed") {
+		t.Errorf("the run ended with %+v", st.Error)
+	}
+	compacted := 0
+	for _, reason := range s.reasons(id) {
+		if reason == state.ReactiveCompactRetry {
+			compacted++
+		}
+	}
+	if compacted != 1 {
+		t.Errorf("the history was compacted %d times, want once", compacted)
+	}
+}
+
 // A response with too many calls of tools is a failed call: the work for each grows with their number.
 func TestResponseWithTooManyCalls(t *testing.T) {
 	t.Parallel()

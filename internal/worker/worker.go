@@ -151,7 +151,7 @@ func (w *Worker) effectConfig() effect.Config {
 	c := effect.Config{
 		Worker: cfg.ID,
 		Models: effect.Models{
-			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Output: cfg.ModelOutput,
+			Providers: cfg.Providers, Mock: cfg.MockResponses, Prices: cfg.Prices, RateLimits: cfg.RateLimits, Breakers: cfg.Breakers, Prompt: cfg.ModelPrompt, Output: cfg.ModelOutput,
 			Files: file.New(w.store, w.bus), Memory: admission.NewAnswers(cfg.FileMemory), Answers: w.answers,
 		},
 		Tools: effect.Tools{

@@ -23,6 +23,14 @@ func (e *Entry) Weight() int64 {
 	return int64(n)
 }
 
+// Weight estimates the memory in bytes that messages take.
+func Weight(messages []Message) (n int64) {
+	for i := range messages {
+		n += int64(weigh(messages[i]))
+	}
+	return n
+}
+
 func weigh(m Message) int {
 	return int(unsafe.Sizeof(m)) + weighParts(m.Parts)
 }

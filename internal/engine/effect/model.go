@@ -31,7 +31,8 @@ type Models struct {
 	Prices     model.Prices
 	RateLimits model.RateLimits
 	Breakers   model.BreakerPolicy
-	Output     int // maximum bytes of a response; a longer one is a failed call
+	Prompt     int64 // maximum memory of the messages of a call in bytes; more is a prompt that is too long
+	Output     int   // maximum bytes of a response; a longer one is a failed call
 
 	Files  Files              // nil: no call has an uploaded file
 	Memory *admission.Answers // for the contents of files
@@ -355,6 +356,11 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 // request returns the provider and the request of an effect, with the settings and the key of the model. The
 // error is a *model.Error.
 func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
+	if n := state.Weight(effect.Messages); n > ms.cfg.Prompt {
+		return nil, model.Request{}, &model.Error{
+			Class: model.PromptTooLong, Provider: m.Provider, Message: fmt.Sprintf("the messages for the model take %d bytes, and at most %d are allowed: lower max_result of the tools, or set compaction", n, ms.cfg.Prompt),
+		}
+	}
 	req := model.Request{
 		Model: m.Name, Messages: effect.Messages, Shared: effect.Shared, Tools: effect.Tools, ProviderTools: effect.ProviderTools, OutputSchema: effect.Schema,
 		MaxOutputTokens: m.MaxOutputTokens, Reasoning: m.Reasoning, API: m.API, BaseURL: m.BaseURL, Responses: m.Responses,

@@ -143,7 +143,7 @@ func (s *stage) perform() {
 	c.Worker, c.Clock, c.Executor, c.Calls, c.Registry, c.Log = "w1", &clock.Clock{}, executor.Inline{}, calls, prometheus.NewRegistry(), log
 	c.Random = random.Source{R: zeros{}}
 	c.Models.Providers = map[string]model.Provider{"scripted": s.model}
-	c.Models.Prices, c.Models.Output = model.DefaultPrices(), 1<<20
+	c.Models.Prices, c.Models.Prompt, c.Models.Output = model.DefaultPrices(), 1<<20, 1<<20
 	c.Tools.Kinds, c.Tools.Output, c.Tools.MaxResult, c.Tools.Answers = toolspec.Kinds(s.tools), 128<<10, tool.MaxResult, admission.NewAnswers(256<<20)
 	c.Tools.ProbeMargin, c.Tools.ProbeRetry = time.Second, time.Second
 	c.Hooks = hookspec.Kinds(s.hooks)

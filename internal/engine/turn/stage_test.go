@@ -235,7 +235,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 	registry, ticks := prometheus.NewRegistry(), &clock.Clock{}
 	effects, err := effect.New(effect.Config{
 		Worker: worker,
-		Models: effect.Models{Providers: providers, Prices: model.DefaultPrices(), RateLimits: s.limit, Output: 1 << 20},
+		Models: effect.Models{Providers: providers, Prices: model.DefaultPrices(), RateLimits: s.limit, Prompt: 1 << 20, Output: 1 << 20},
 		Tools:  effect.Tools{Kinds: kinds, Output: 128 << 10, MaxResult: tool.MaxResult, Answers: admission.NewAnswers(256 << 20), ProbeMargin: time.Second, ProbeRetry: time.Second},
 		Hooks:  hooks, Agents: agents, Leases: leases, Quotas: s.store, Live: s.bus,
 		Clock: ticks, Executor: executor.Inline{}, Calls: calls, Random: random.Source{R: zeros{}}, Registry: registry, Log: log,
