@@ -2,10 +2,12 @@ package natsbus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,6 +17,9 @@ import (
 
 // wantPayload is the smallest max_payload that carries everything the gateway accepts.
 const wantPayload = 1 << 20
+
+// checkTimeout is the longest wait for the answer to a request that NATS might drop.
+const checkTimeout = 5 * time.Second
 
 // Check inspects the server, the streams and the consumers, for doctor and at startup. It changes nothing.
 // Without a connection or JetStream it omits the findings that need them.
@@ -29,7 +34,7 @@ func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !jet.OK {
 		return findings
 	}
-	findings = append(findings, b.checkLayout(ctx))
+	findings = append(findings, b.checkStrict(ctx), b.checkLayout(ctx))
 	for _, want := range b.streams() {
 		findings = append(findings, b.checkStream(ctx, want))
 	}
@@ -112,6 +117,28 @@ func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 		return f
 	}
 	f.Detail = fmt.Sprintf("%d streams, %d bytes stored", info.Streams, info.Store)
+	return f
+}
+
+// checkStrict warns of a server that accepts JetStream requests with unknown fields. It acknowledges a stored message on
+// any subject that the sender names. If that is a request to purge another stream, a strict server rejects it, because
+// an acknowledgement has a field that the request lacks.
+func (conn *connection) checkStrict(ctx context.Context) state.Finding {
+	f := state.Finding{Name: "nats: strict", OK: true, Detail: "JetStream requests with unknown fields are rejected"}
+	ctx, stop := context.WithTimeout(ctx, checkTimeout)
+	defer stop()
+	m, err := conn.nc.RequestWithContext(ctx, conn.api+"STREAM.NAMES", []byte(`{"subject":"x","stream":"x"}`))
+	var r struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	switch {
+	case err != nil:
+		f.Detail = "unknown: " + err.Error()
+	case json.Unmarshal(m.Data, &r) != nil || r.Error == nil:
+		f.OK, f.Detail = false, "JetStream accepts requests with unknown fields, so whoever may publish submissions can purge the streams of other tenants"
+		f.Remedy = "remove strict: false from the block jetstream of the configuration of nats-server"
+	default: // rejected
+	}
 	return f
 }
 
