@@ -38,6 +38,7 @@ func UploadedFile(id string) state.Part { return state.Part{Type: state.PartFile
 // returned file has Type, and Bytes if it has data.
 func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 	size := int64(0)
+	var out omissions
 	for i, f := range files {
 		checked, err := checkFile(f)
 		switch {
@@ -48,13 +49,13 @@ func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 			err = fmt.Errorf("the data of all files of a result may have at most %d bytes: upload the file, and return its file_id", MaxFileBytes)
 		}
 		if err != nil {
-			remark += FileRemark(i, err)
+			out.add(FileRemark(i, err))
 			continue
 		}
 		size += checked.Bytes
 		kept = append(kept, checked)
 	}
-	return kept, remark
+	return kept, out.String()
 }
 
 // FileRemark returns the remark that the model reads in place of file i, from 0, of a result.

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -18,6 +19,7 @@ const (
 // reasons: invalid images, and those beyond MaxImages or MaxImageBytes. The remark is empty if all images stay.
 func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 	size := 0
+	var out omissions
 	for i, image := range images {
 		err := image.Check()
 		switch {
@@ -28,11 +30,34 @@ func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 			err = fmt.Errorf("the images of a result may have at most %d bytes of base64 in total: return smaller images, or URLs", MaxImageBytes)
 		}
 		if err != nil {
-			remark += fmt.Sprintf("\n[image %d left out: %v]", i+1, err)
+			out.add(fmt.Sprintf("\n[image %d left out: %v]", i+1, err))
 			continue
 		}
 		size += len(image.Data)
 		kept = append(kept, image)
 	}
-	return kept, remark
+	return kept, out.String()
+}
+
+// maxRemarks is the maximum number of remarks about parts of one result: a server chooses how many parts it sends, and
+// remarks do not count for max_result.
+const maxRemarks = 16
+
+// omissions are the remarks about the omitted parts of a result. Beyond maxRemarks they are counted.
+type omissions struct {
+	text strings.Builder
+	n    int
+}
+
+func (o *omissions) add(remark string) {
+	if o.n++; o.n <= maxRemarks {
+		o.text.WriteString(remark)
+	}
+}
+
+func (o *omissions) String() string {
+	if o.n > maxRemarks {
+		return o.text.String() + fmt.Sprintf("\n[%d more left out]", o.n-maxRemarks)
+	}
+	return o.text.String()
 }

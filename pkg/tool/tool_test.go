@@ -2,11 +2,13 @@ package tool_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
@@ -67,5 +69,19 @@ func TestTruncate(t *testing.T) {
 		if got := tool.Truncate(tt.content, tt.limit); got != tt.want {
 			t.Errorf("Truncate(%q, %d) = %q, want %q", tt.content, tt.limit, got, tt.want)
 		}
+	}
+}
+
+// Remarks do not count for max_result, and a server decides how many parts its result has.
+func TestRemarksAreBounded(t *testing.T) {
+	t.Parallel()
+	const parts, said = 1000, "\n[968 more left out]"
+	kept, remark := tool.CheckImages(slices.Repeat([]state.Image{{MediaType: "image/png", Data: "AAAA"}}, parts))
+	if len(kept) != tool.MaxImages || strings.Count(remark, "\n") != 17 || !strings.HasSuffix(remark, said) {
+		t.Errorf("%d images stay, remark %q", len(kept), remark)
+	}
+	files, remark := tool.CheckFiles(slices.Repeat([]state.Part{tool.File("a", "text/plain", []byte("a"))}, parts))
+	if len(files) != tool.MaxFiles || strings.Count(remark, "\n") != 17 || !strings.HasSuffix(remark, said) {
+		t.Errorf("%d files stay, remark %q", len(files), remark)
 	}
 }
