@@ -326,6 +326,25 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// A server whose list of tools has no last page cannot be used.
+func TestEndlessPages(t *testing.T) {
+	t.Parallel()
+	server := newServer()
+	var asked atomic.Int32
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method == "tools/list" && asked.Add(1) <= 4*maxPages {
+				return &mcp.ListToolsResult{Tools: []*mcp.Tool{}, NextCursor: "next"}, nil
+			}
+			return next(ctx, method, r)
+		}
+	})
+	_, err := caller(t, Config{}).List(t.Context(), "", overHTTP(t, server), noSecrets)
+	if err == nil || !strings.Contains(err.Error(), "more than 100 pages") || asked.Load() > 2*maxPages { // once for each greeting
+		t.Errorf("after %d pages: %v", asked.Load(), err)
+	}
+}
+
 // A server that sends notifications without end fails its call, and says why.
 func TestFloodOfNotifications(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ import (
 // Limits of a server's listing.
 const (
 	maxTools   = 1000
+	maxPages   = 100
 	maxListing = 512 << 10 // bytes, so that it fits into a NATS message
 )
 
@@ -116,7 +118,7 @@ func (l Listing) changes(now Listing) string {
 func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) (Listing, error) {
 	var l Listing
 	size := 0
-	for t, err := range cs.Tools(ctx, nil) {
+	for t, err := range pages(ctx, cs) {
 		if err != nil {
 			return nil, fmt.Errorf("list tools: %w", err)
 		}
@@ -144,6 +146,29 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 	}
 	slices.SortFunc(l, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
 	return l, nil
+}
+
+// pages yields the tools on the pages of a server's list, or an error. A server decides how many pages there are.
+func pages(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+	return func(yield func(*mcp.Tool, error) bool) {
+		var params mcp.ListToolsParams
+		for range maxPages {
+			r, err := cs.ListTools(ctx, &params)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, t := range r.Tools {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if params.Cursor = r.NextCursor; params.Cursor == "" {
+				return
+			}
+		}
+		yield(nil, fmt.Errorf("the server has more than %d pages of tools, the maximum: put more of them on a page", maxPages))
+	}
 }
 
 func canonical(v any) (json.RawMessage, error) {
