@@ -84,6 +84,20 @@ func TestResponseWithTooManyCalls(t *testing.T) {
 	}
 }
 
+// Waits and results repeat the id and the name of a call.
+func TestResponseWithALongCall(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.work(s.config())
+	long := strings.Repeat("a", 1025)
+	for _, c := range []model.ScriptedCall{{ID: long, Name: "unknown"}, {Name: long}} {
+		st := s.awaitReason(s.submit(state.Limits{}, nil, model.Scripted{ToolCalls: []model.ScriptedCall{c}}), state.EndModelError)
+		if st.Error == nil || !strings.Contains(st.Error.Message, "1025 bytes, and at most 1024") {
+			t.Errorf("the run ended with %+v", st.Error)
+		}
+	}
+}
+
 // The tool results of one turn may exceed what the store can write at once. A result beyond the limit becomes
 // an error for the model, and the run continues (I2, A7).
 func TestResultsOverTheLimit(t *testing.T) {

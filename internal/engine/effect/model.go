@@ -262,13 +262,18 @@ func (a *answer) ask(ctx context.Context) {
 // more there are.
 const MaxCalls = 1000
 
+// maxCallName is the maximum length of the id and of the name of a call in bytes. Both become parts of results, waits and
+// errors.
+const maxCallName = 1 << 10
+
 // tooLong returns the error of a response that has more bytes than limit, or too many calls of tools.
 func tooLong(provider string, resp model.Response, limit int) error {
-	n, calls := 0, 0
+	n, calls, longest := 0, 0, 0
 	for _, p := range resp.Parts {
-		n += len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
+		n += len(p.ID) + len(p.Name) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
 		if p.Type == state.PartToolCall {
 			calls++
+			longest = max(longest, len(p.ID), len(p.Name))
 		}
 	}
 	switch {
@@ -276,6 +281,8 @@ func tooLong(provider string, resp model.Response, limit int) error {
 		return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d bytes, and at most %d are allowed: lower model.max_output_tokens of the agent", n, limit)}
 	case calls > MaxCalls:
 		return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response has %d calls of tools, and at most %d are allowed: tell the model to make fewer at once", calls, MaxCalls)}
+	case longest > maxCallName:
+		return &model.Error{Class: model.InvalidRequest, Provider: provider, Message: fmt.Sprintf("the model's response calls a tool by an id or a name of %d bytes, and at most %d are allowed: check that base_url is the address of a model", longest, maxCallName)}
 	}
 	return nil
 }
