@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -60,12 +61,14 @@ type TakenFile struct {
 	Result string
 }
 
+// blind matches the families of models of OpenAI that take no images. Some of their builds have a month and a day
+// in their names.
+var blind = regexp.MustCompile(`^(gpt-3\.5|gpt-4(-32k)?(-\d{4})?$|o1-mini$|o3-mini$)`)
+
 var (
 	beforeVision = Exception{
-		Models: "gpt-3.5, gpt-4 and o1-mini", Text: "this model takes none: use gpt-4o or a later one",
-		Refuses: func(c Choice) bool {
-			return slices.Contains([]string{"gpt-3.5-turbo", "gpt-4", "gpt-4-32k", "o1-mini", "o3-mini"}, modelname.Family(c.Model))
-		},
+		Models: "gpt-3.5, gpt-4, o1-mini and o3-mini", Text: "this model takes none: use gpt-4o or a later one",
+		Refuses: func(c Choice) bool { return blind.MatchString(modelname.Family(c.Model)) },
 	}
 	beforePDF = Exception{
 		Models: "Claude 2 and 3", Text: "this model takes none: use a later one",
