@@ -48,6 +48,9 @@ func (d *Deployment) monitor() error {
 	return nil
 }
 
+// errEndedByServer is why a connection is lost for which the client has no error.
+var errEndedByServer = errors.New("the server has closed the connection: it may have stopped")
+
 // watchNATS reports the connection as c until ctx ends.
 func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {
 	defer c.Close()
@@ -59,7 +62,11 @@ func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {
 		case nats.CONNECTED:
 			c.Regained()
 		case nats.RECONNECTING, nats.DISCONNECTED:
-			c.Lost(nc.LastError())
+			err := nc.LastError()
+			if err == nil {
+				err = errEndedByServer
+			}
+			c.Lost(err)
 		default: // it is being closed
 		}
 		select {
