@@ -63,6 +63,9 @@ func (a Admin) Serve(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	if err := server.CheckHosts(a.Hosts); err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", a.Addr)
 	if err != nil {
 		return fmt.Errorf("serve /metrics, /healthz and /readyz: %w: choose another address with TURNPIKE_ADMIN_ADDR (gateway) or TURNPIKE_METRICS_ADDR (worker, turnpike dev)", err)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/server"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
@@ -190,6 +193,18 @@ func (c Config) withDefaults() Config {
 }
 
 // tracer returns the tracer of the gateway, or nil.
+// validate returns an error if a setting is invalid that no other part checks.
+func (c Config) validate() error {
+	errs := []error{server.CheckHosts(c.Hosts)}
+	if err := access.CheckTenant(c.Tenant); err != nil {
+		errs = append(errs, fmt.Errorf("%w (TURNPIKE_TENANT)", err))
+	}
+	if c.ShutdownDelay < 0 {
+		errs = append(errs, fmt.Errorf("the drain is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))
+	}
+	return errors.Join(errs...)
+}
+
 func (c Config) tracer() trace.Tracer {
 	if c.Tracer == nil {
 		return nil

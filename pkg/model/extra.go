@@ -50,7 +50,7 @@ func NewExtras(specs Specs, allow []string) (Extras, error) {
 		name, field, ok := strings.Cut(strings.TrimSpace(entry), ":")
 		switch {
 		case !ok || name == "" || !fieldPath.MatchString(field):
-			return nil, fmt.Errorf("model extra %q is not PROVIDER:FIELD: write one such as openai:prompt_cache_retention", entry)
+			return nil, fmt.Errorf("model extra %q is not PROVIDER:FIELD: write one such as openai:prompt_cache_retention (TURNPIKE_MODEL_EXTRA)", entry)
 		case specs[name].owns(field) != apart:
 			return nil, fmt.Errorf("model extra %q is not allowed, since Turnpike sets this field, or it would make the provider store data, run tools or call other servers: remove it", entry)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -74,10 +75,15 @@ func (l Login) Options() ([]nats.Option, error) {
 		options = append(options, nats.Secure(config))
 	}
 	if l.Inbox != "" {
+		if !inboxes.MatchString(l.Inbox) {
+			return nil, fmt.Errorf("TURNPIKE_NATS_INBOX is %q: use a subject without spaces and wildcards, such as _INBOX_acme", l.Inbox)
+		}
 		options = append(options, nats.CustomInboxPrefix(l.Inbox))
 	}
 	return options, nil
 }
+
+var inboxes = regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)
 
 // checkCreds sees that there is a JWT and a seed.
 func (l Login) checkCreds() error {

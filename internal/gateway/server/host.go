@@ -1,13 +1,27 @@
 package server
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
+
+// CheckHosts returns an error if one of the names that KnownHost may allow is the host of no request.
+func CheckHosts(names []string) error {
+	for _, name := range names {
+		if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err != nil && !hostName.MatchString(name) {
+			return fmt.Errorf("TURNPIKE_HOSTS has %.100q: write each name as turnpike.example.com, without https://, a port, a path or *", name)
+		}
+	}
+	return nil
+}
 
 // allowsHost reports whether clients may address the server by the host in a request.
 func (s *Server) allowsHost(r *http.Request) bool {

@@ -335,8 +335,8 @@ func TestOpenMendsConsumer(t *testing.T) {
 func TestOpenRefusesBadConfig(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	_, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "a.>", Replicas: 9, AckWait: time.Nanosecond})
-	for _, want := range []string{"prefix", "replicas", "ack wait"} {
+	_, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "a.>", Domain: "of the hub", Replicas: 9, AckWait: time.Nanosecond})
+	for _, want := range []string{"prefix", "TURNPIKE_NATS_DOMAIN", "replicas", "ack wait"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open = %v, want %q in it", err, want)
 		}

@@ -94,10 +94,15 @@ func (c Config) withDefaults() Config {
 
 var prefixes = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
+var domains = regexp.MustCompile(`^[^\s.*>]+$`)
+
 func (c Config) validate() error {
 	var errs []error
 	if !prefixes.MatchString(c.Prefix) {
 		errs = append(errs, fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots (TURNPIKE_PREFIX)", c.Prefix))
+	}
+	if c.Domain != "" && !domains.MatchString(c.Domain) {
+		errs = append(errs, fmt.Errorf("the JetStream domain is %q: use the domain of the NATS server, without spaces, dots and wildcards (TURNPIKE_NATS_DOMAIN)", c.Domain))
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
 		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS)", c.Replicas))
