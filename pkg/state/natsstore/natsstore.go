@@ -270,13 +270,20 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready implements state.Store. It writes to a stream that keeps only the last message of a
-// subject, on the same disk as the runs.
+// Ready implements state.Store. It writes to each stream: a server may refuse writes to one that it once could not
+// write, while it accepts those to others. No consumer reads the messages, and that in the stream of runs expires.
 func (s *Store) Ready(ctx context.Context) error {
+	if !s.nc.IsConnected() {
+		return errors.New("this process is not connected to NATS: start NATS, or repair the network; the process reconnects")
+	}
 	if _, err := s.stream.Info(ctx); err != nil {
 		return fmt.Errorf("read stream: %w", err)
 	}
-	if _, err := s.js.Publish(ctx, s.cfg.Prefix+".quota.ready", nil); err != nil {
+	_, err := s.js.Publish(ctx, s.cfg.Prefix+".state.ready", nil, jetstream.WithMsgTTL(probeLifetime))
+	if err == nil {
+		_, err = s.js.Publish(ctx, s.cfg.Prefix+".quota.ready", nil)
+	}
+	if err != nil {
 		if _, answered := errors.AsType[jetstream.JetStreamError](err); answered {
 			err = fmt.Errorf("%w: %w", check.ErrNoWrites, err)
 		}
@@ -284,6 +291,9 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	return nil
 }
+
+// probeLifetime is the time after which the server deletes the message of a probe, the shortest that it accepts.
+const probeLifetime = time.Second
 
 func (s *Store) runSubject(id state.RunID) string { return s.cfg.Prefix + ".state.run." + string(id) }
 
