@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,8 @@ func New(allow []string) (*Guard, error) {
 			g.networks = append(g.networks, prefix)
 			continue
 		}
-		if _, _, err := net.SplitHostPort(a); err != nil {
+		host, port, err := net.SplitHostPort(a)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
 			return nil, fmt.Errorf("allow %q is not valid: write host:port, or a network such as 10.1.0.0/16", a)
 		}
 		g.hosts[a] = true

@@ -274,3 +274,18 @@ func TestTextNamesNoServers(t *testing.T) {
 		}
 	}
 }
+
+// An exception that no request could match is refused.
+func TestExceptionsAreAddresses(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"*", "example.com", "http://x", "https://example.com", "http://127.0.0.1:80", "example.com:http", "example.com:0", "example.com:70000", ":80", "10.0.0.0/40"} {
+		if _, err := New([]string{bad}); err == nil {
+			t.Errorf("the exception %q is accepted", bad)
+		}
+	}
+	for _, good := range []string{"example.com:80", "127.0.0.1:8080", "[::1]:443", "10.1.0.0/16", "fd00::/8"} {
+		if _, err := New([]string{good}); err != nil {
+			t.Errorf("the exception %q: %v", good, err)
+		}
+	}
+}
