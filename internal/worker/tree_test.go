@@ -163,9 +163,9 @@ func TestRefusedCallsAreAnsweredTogether(t *testing.T) {
 		s.workOn(store, s.config())
 		id := s.bomb(1, 1)
 		s.awaitReason(id, state.EndCompleted)
-		// One signal per run for the refused calls, and one for the child.
-		if n := store.signals.Load(); n > 3 {
-			t.Errorf("%d signals were sent", n)
+		// One signal per run for the refused calls, and one for the child. A message that is delivered again repeats them.
+		if n := store.signals.Load(); n > 2*3 {
+			t.Errorf("%d signals were sent for %d calls", n, agent.MaxChildren)
 		}
 		refused := 0
 		for _, m := range s.transcript(id) {
