@@ -22,8 +22,8 @@ func (t *Turn) checkInput() (Decision, bool) {
 
 // uncheckedInput returns the messages of callers that the model is about to read and that the hooks have not
 // decided about, the oldest first: those since the last response of the model and the last check. A message
-// that arrives later makes another check necessary. After a handoff it returns all that the view has, because
-// the hooks of the new agent have decided about none.
+// that arrives later makes another check necessary. After a handoff it returns all that the view has, in its order,
+// because the hooks of the new agent have decided about none.
 func (t *Turn) uncheckedInput() []state.Message {
 	var found []state.Message
 	handedOff := false
@@ -59,10 +59,9 @@ scan:
 			}
 		}
 	}
-	if handedOff {
-		view := state.View(t.s.Log)
-		found = slices.DeleteFunc(found, func(m state.Message) bool {
-			return !slices.ContainsFunc(view, func(seen state.Message) bool { return seen.ID == m.ID })
+	if handedOff { // a replacement stands in the view where its original stood, and in the log later
+		return slices.DeleteFunc(state.View(t.s.Log), func(m state.Message) bool {
+			return !slices.ContainsFunc(found, func(said state.Message) bool { return said.ID == m.ID })
 		})
 	}
 	slices.Reverse(found)
