@@ -46,10 +46,9 @@ tools:
   - {name: book, idempotent: true, schema: {type: object, required: [to], properties: {to: {type: string}}}}
 `
 
-// workers of the demo, and how long its booking takes: long enough to be killed
-// in.
+// size is the number of the demo's workers; bookTime is how long its booking takes: long enough to be killed in.
 const (
-	workers  = 3
+	size     = 3
 	bookTime = 2 * time.Second
 )
 
@@ -108,17 +107,16 @@ func Run(ctx context.Context, p *watch.Printer) (err error) {
 	group.Go(func() error { return g.Serve(ctx, listener) })
 
 	ledger := filepath.Join(dir, "ledger")
-	staff, err := hire(ctx, d.Bus, server.URL(), ledger)
-	defer staff.dismiss()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(p.Out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", workers)
-	return play(ctx, p, api.New("http://"+listener.Addr().String()), staff, ledger)
+	workers := staff{}
+	defer workers.dismiss()
+	hire := func() error { return workers.hire(ctx, d.Bus, server.URL(), ledger) }
+	fmt.Fprintf(p.Out, "%d workers, each a process of its own; NATS and the store are embedded.\n\n", size)
+	return play(ctx, p, api.New("http://"+listener.Addr().String()), workers, hire, ledger)
 }
 
-// play submits the run, kills the worker that books, and checks the outcome.
-func play(ctx context.Context, p *watch.Printer, c *api.Client, staff staff, ledger string) error {
+// play submits the run, starts the workers with hire, kills the one that books, and checks the outcome. The workers
+// start once the run's events arrive, because live events, such as that of a started tool, are not repeated.
+func play(ctx context.Context, p *watch.Printer, c *api.Client, staff staff, hire func() error, ledger string) error {
 	if _, err := c.PutAgent(ctx, "traveller", []byte(definition)); err != nil {
 		return err
 	}
@@ -135,6 +133,11 @@ func play(ctx context.Context, p *watch.Printer, c *api.Client, staff staff, led
 			return err
 		}
 		p.Show(e)
+		if len(staff) == 0 {
+			if err := hire(); err != nil {
+				return err
+			}
+		}
 		if e.Type == state.LiveToolStarted && e.Name == "book" {
 			if killed == "" {
 				killed, killedAt = e.Worker, time.Now()
@@ -177,12 +180,12 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 // staff is the worker processes, by name.
 type staff map[string]*exec.Cmd
 
-// hire starts the workers, and returns when all of them have sent a heartbeat: they then take
-// turns and publish live events, and the demo kills one when it receives such an event.
-func hire(ctx context.Context, b bus.Membership, url, ledger string) (staff, error) {
+// hire starts the workers, and returns when all of them have sent a heartbeat: another one then takes up the turn of the
+// worker that is killed.
+func (s staff) hire(ctx context.Context, b bus.Membership, url, ledger string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	heard := make(chan string, 64)
 	stop, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
@@ -192,32 +195,31 @@ func hire(ctx context.Context, b bus.Membership, url, ledger string) (staff, err
 		}
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer stop()
-	s := staff{}
-	for i := range workers {
+	for i := range size {
 		id := fmt.Sprintf("worker-%d", i+1)
 		cmd := exec.CommandContext(ctx, self, workerCommand, url, id, ledger)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
-			return s, fmt.Errorf("start %s: %w", id, err)
+			return fmt.Errorf("start %s: %w", id, err)
 		}
 		s[id] = cmd
 	}
 	patience := time.NewTimer(30 * time.Second)
 	defer patience.Stop()
-	for ready := map[string]bool{}; len(ready) < workers; {
+	for ready := map[string]bool{}; len(ready) < size; {
 		select {
 		case id := <-heard:
 			ready[id] = true
 		case <-patience.C:
-			return s, fmt.Errorf("of %d workers %d give a heartbeat after 30 s", workers, len(ready))
+			return fmt.Errorf("of %d workers %d give a heartbeat after 30 s", size, len(ready))
 		case <-ctx.Done():
-			return s, fmt.Errorf("wait for the workers: %w", ctx.Err())
+			return fmt.Errorf("wait for the workers: %w", ctx.Err())
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // kill ends a worker as kill -9 does.
