@@ -180,8 +180,8 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 // staff is the worker processes, by name.
 type staff map[string]*exec.Cmd
 
-// hire starts the workers, and returns when all of them have sent a heartbeat: another one then takes up the turn of the
-// worker that is killed.
+// hire starts the workers, and returns when all of them have sent a heartbeat. From then on, another worker can continue
+// the turn of the one that the demo kills.
 func (s staff) hire(ctx context.Context, b bus.Membership, url, ledger string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -330,7 +330,7 @@ func crash(t *testing.T, overlap string, effect bool, n int) (lived bool) {
 	return err == nil
 }
 
-// A firing counts if its run has ended and was deleted before its gateway recorded it, and the schedule goes on.
+// A firing counts if its run ended and was deleted before the gateway recorded the firing, and the schedule continues.
 func TestScheduleAfterItsRunWasDeleted(t *testing.T) {
 	t.Parallel()
 	for n, lived := 1, false; !lived; n++ {

@@ -258,8 +258,7 @@ func (a *answer) ask(ctx context.Context) {
 	a.resp, a.err = a.provider.Generate(ctx, a.req, onDelta)
 }
 
-// MaxCalls is the maximum number of calls of tools in one response. What the loop does for each of them takes longer the
-// more there are.
+// MaxCalls is the maximum number of tool calls in one response. The loop's work for each call grows with their number.
 const MaxCalls = 1000
 
 // maxCallName is the maximum length of the id and of the name of a call in bytes. Both become parts of results, waits and
