@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
+	"github.com/turnpike-dev/turnpike/internal/verify/rig"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -49,16 +51,11 @@ func TestMain(m *testing.M) {
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	binaries.Lock()
-	path := filepath.Join(binaries.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_"))
+	dir := filepath.Join(binaries.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_"))
 	once := binaries.done[pkg]
 	if once == nil {
 		once = sync.OnceValue(func() error {
-			cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, pkg) // it links in half the time
-			cmd.Dir = root
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
-			}
-			return nil
+			return rig.Build(context.Background(), dir, false, rig.Module+strings.TrimPrefix(pkg, "./"))
 		})
 		binaries.done[pkg] = once
 	}
@@ -66,7 +63,7 @@ func build(t *testing.T, pkg string) string {
 	if err := once(); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return filepath.Join(dir, path.Base(pkg))
 }
 
 // session is a shell in a copy of the repository's root.

@@ -5,13 +5,10 @@ package rig
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,70 +181,6 @@ func memory(pid int, name string) int64 {
 	}
 	return kilobytes << 10
 }
-
-// Build compiles commands, named by their import paths, into dir; those of this
-// module with the race detector if wanted.
-func Build(ctx context.Context, dir string, race bool, commands ...string) error {
-	if err := look(); err != nil {
-		return err
-	}
-	var plain, raced []string
-	for _, pkg := range commands {
-		if race && strings.HasPrefix(pkg, Module) {
-			raced = append(raced, pkg)
-		} else {
-			plain = append(plain, pkg)
-		}
-	}
-	if err := compile(ctx, dir, plain); err != nil {
-		return err
-	}
-	return compile(ctx, dir, raced, "-race")
-}
-
-func compile(ctx context.Context, dir string, commands []string, flags ...string) error {
-	if len(commands) == 0 {
-		return nil
-	}
-	// These are not debugged, and they link faster without debug information.
-	args := slices.Concat([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, flags, commands)
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil { //nolint:gosec // only our own arguments
-		return fmt.Errorf("build %s: %w\n%s", strings.Join(commands, " "), err, out)
-	}
-	return nil
-}
-
-// look reads the directories of the module. The test cache tracks the files that a test reads, but
-// not those that a compiler reads for it: without this, a test of a changed command would have its
-// old result.
-func look() error {
-	root, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
-		}
-		if root == filepath.Dir(root) {
-			return errors.New("no go.mod: commands are built inside the module")
-		}
-		root = filepath.Dir(root)
-	}
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "docs") {
-			return fs.SkipDir
-		}
-		return err
-	})
-}
-
-// Module is the path that the packages of this module begin with, and ServerNATS
-// the command of a NATS server.
-const (
-	Module     = "github.com/turnpike-dev/turnpike/"
-	ServerNATS = "github.com/nats-io/nats-server/v2"
-)
 
 // Pause waits for d and reports whether ctx is still alive.
 func Pause(ctx context.Context, d time.Duration) bool {
