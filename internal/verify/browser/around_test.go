@@ -21,6 +21,7 @@ import (
 
 // The views around runs work in one deployment: schedules, triggers, memory, figures and hooks.
 func TestAroundRuns(t *testing.T) {
+	t.Parallel()
 	s, address := start(t, "TURNPIKE_SECRET_HOOK="+hookSecret)
 	for name, text := range map[string]string{
 		"clerk": "model: {provider: scripted, responses: [{text: Done., usage: {input_tokens: 40, output_tokens: 2}}]}\n",

@@ -16,6 +16,7 @@ import (
 
 // If a worker dies while the page shows its run, the page shows the death, and the run continues.
 func TestWorkerDies(t *testing.T) {
+	t.Parallel()
 	s := deploy(t)
 	// The second turn is slow enough that its worker still holds the run when the test kills it.
 	const text = `model:

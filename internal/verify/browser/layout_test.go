@@ -118,6 +118,7 @@ func (b *browser) show(s screen) {
 // their recorded positions. Data, clock and fonts come from testdata/layout. -update records the current
 // positions. Screenshots are compared with those of the same Chromium version.
 func TestLayout(t *testing.T) {
+	t.Parallel()
 	script, err := os.ReadFile("testdata/layout/measure.js")
 	if err != nil {
 		t.Fatal(err)

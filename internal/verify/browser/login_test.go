@@ -74,6 +74,7 @@ func (b *browser) another() *browser {
 // A user logs in at an OpenID provider, chooses a tenant, and sees only its runs. When the session ends, the
 // page says what to do.
 func TestLogInThroughProvider(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	s, address := start(t, "TURNPIKE_AUTH=keys,oidc", "TURNPIKE_OIDC_ISSUER="+p.issuer, "TURNPIKE_OIDC_AUDIENCE=turnpike", "TURNPIKE_OIDC_CLIENT_SECRET=secret",
 		`TURNPIKE_OIDC_CLAIMS={"grants": claims.sub == "id2" ? [{"tenant": "acme", "roles": ["submitter"]}, {"tenant": "globex", "roles": ["viewer"]}] : []}`)

@@ -137,6 +137,7 @@ func TestReplay(t *testing.T) {
 
 // Pending events appear above the dead letters, with the error of the latest attempt.
 func TestPendingEvents(t *testing.T) {
+	t.Parallel()
 	s, _ := start(t, "TURNPIKE_SECRET_EVENTS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if _, err := s.client.PutAgent(t.Context(), "brief", []byte("model: {provider: scripted, responses: [{text: done}]}\n")); err != nil {
 		t.Fatal(err)

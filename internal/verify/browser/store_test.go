@@ -43,6 +43,7 @@ func unavailable(w http.ResponseWriter) {
 // length and position, a continued run is shown to its end, and a failed read is repeated. A list that grows
 // all day drops its oldest rows.
 func TestStreamLosesSome(t *testing.T) {
+	t.Parallel()
 	s := deploy(t)
 	p := s.between(t)
 	b := open(t, p.url)
@@ -181,6 +182,7 @@ func TestLiveTextIsCut(t *testing.T) {
 // A list that could not be read is read again without user action, and a slow one is not requested again until
 // it has answered.
 func TestSlowList(t *testing.T) {
+	t.Parallel()
 	s := deploy(t)
 	p := s.between(t)
 	b := open(t, p.url)

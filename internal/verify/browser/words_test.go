@@ -18,6 +18,7 @@ import (
 
 // Users enter text, and the page reacts as described by each case.
 func TestWords(t *testing.T) {
+	t.Parallel()
 	s := deploy(t)
 	p := s.between(t)
 	b := open(t, p.url)
