@@ -60,7 +60,7 @@ prove-long: ## Prove all that can be proved, for hours
 # Packages in which goroutines of ours meet.
 RACED := ./internal/access ./pkg/bus/membus ./pkg/bus/natsbus ./pkg/api ./internal/gateway/... ./internal/service ./internal/hook/hookcall ./internal/lookup ./internal/policy ./internal/retention \
 	./internal/state/logcache ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore ./internal/timelimit ./internal/tool/mcptool ./internal/tool/natstool \
-	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/mockmodel ./internal/telemetry
+	./pkg/toolkit ./internal/deploy ./internal/engine/... ./internal/worker ./internal/devserver ./internal/telemetry
 
 # Packages with tests that make race leaves out: make test-plain runs those. It runs the packages of PLAIN whole.
 RACED_PARTLY := ./internal/engine/effect ./internal/gateway ./pkg/bus/natsbus ./pkg/state/memstore ./pkg/state/natsstore ./pkg/state/redisstore
@@ -72,32 +72,38 @@ ONE_GOROUTINE := TestReplay|TestProperties|TestAgree|TestAgreesWithModel|TestQue
 MANY := Test.*Cost|TestReadyFollowsPublishes|TestLongLogs|TestOneDeathIsOneEviction|TestTreeLimit|TestCancelledTreeStopsGrowing
 
 # Tests of the sizes of bodies and of the configuration of streams, in which few goroutines meet.
-SIZES := TestExportIsNotHeldInMemory|TestFloodOfAModel|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
+SIZES := TestExportIsNotHeldInMemory|TestAgentsEndEarly|TestTooLargeForTheStore|TestVariablesOfHostileBatches|TestProblemsOfManyMistakes|TestTriggerPassesAFullInbox
 STREAMS := TestTurnStreams.*|TestReady.*|TestNotReady.*|TestIntakeReadyLooksAtEachTenant|TestLostLayout|TestOversizedEventIsLeftOut|TestBusOverTCP
+
+# Tests with the providers' SDKs: their files have the build tag !nosdk. A third of the time of compiling make race
+# was the SDKs'.
+PROVIDERS := TestPromptPrefix|TestProviderToolsAfterHandoff|TestProviderToolsInFork|TestToolChoiceWithProviderTools|TestPromptCache|TestAnswerByTool|TestFloodOfAModel
 
 # The suite of stores: race has it once per store, and without the megabytes of a full inbox.
 OTHER_SUITES := TestStoreWithoutCache|TestStoreWithoutBatcher|TestStoreConfirmed
 LARGE := ^(TestStore|TestTwoProcesses)$$/^(InboxLimit|SignalKeysAreBounded)$$
 
 # All that make race leaves out.
-NOT_RACED := ^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(OTHER_SUITES))$$|$(LARGE)
+NOT_RACED := ^($(ONE_GOROUTINE)|$(MANY)|$(SIZES)|$(STREAMS)|$(PROVIDERS)|$(OTHER_SUITES))$$|$(LARGE)
 
 SEEDS ?= 1
 
 .PHONY: race
 race: redis ## Test with the race detector where goroutines meet, in random order, with all optimisations of workers at work
 	@hack/ensure-tools.sh
-	@! grep -lE '^func ($(ONE_GOROUTINE)|$(subst .*,[A-Za-z]*,$(MANY)|$(STREAMS))|$(SIZES)|$(OTHER_SUITES)|TestStore|TestTwoProcesses)\(' \
+	@! grep -lE '^func ($(ONE_GOROUTINE)|$(subst .*,[A-Za-z]*,$(MANY)|$(STREAMS))|$(SIZES)|$(PROVIDERS)|$(OTHER_SUITES)|TestStore|TestTwoProcesses)\(' \
 		$$(go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' \
 		$$(go list $(RACED) | grep -vxFf <(go list $(RACED_PARTLY) $(PLAIN)))) || \
 		{ echo "make race: it leaves out tests of these packages, and CI tests them nowhere else: add the packages to RACED_PARTLY" >&2; exit 1; }
-	TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
-	go test -race -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
+	@! grep -rh --include='*_test.go' -A999 '^//go:build !nosdk' internal pkg | grep -E '^func Test' | grep -vE '^func ($(PROVIDERS))\(' || \
+		{ echo "make race: it does not build these tests, and CI tests them nowhere else: add them to PROVIDERS" >&2; exit 1; }
+	CGO_ENABLED=1 TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -race -tags nosdk -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
+	CGO_ENABLED=1 go test -race -tags nosdk -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
 race-long: redis languages ## The same for every package, without short forms
 	@hack/ensure-tools.sh
-	go test -race -shuffle=on -timeout 60m -skip '^($(ONE_GOROUTINE))$$' $$(go list ./... | grep -vE 'internal/verify/(explore|rediskinds|simulation)$$')
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 60m -skip '^($(ONE_GOROUTINE))$$' $$(go list ./... | grep -vE 'internal/verify/(explore|rediskinds|simulation)$$')
 
 .PHONY: long
 long: redis ## Run the tests that make test leaves out or shortens, as far as make race does not
@@ -273,7 +279,7 @@ page-unit: .bin/esbuild ## Test the pure code of the page: needs Node.js
 .PHONY: page-test
 page-test: page-types page-unit ## Test the page in Chromium against a real deployment: PICTURES=dist/pictures keeps pictures
 	@hack/ensure-chromium.sh
-	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 25m -tags browser ./internal/verify/browser
+	TURNPIKE_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) go test -count=1 -timeout 25m -parallel 3 -tags browser ./internal/verify/browser
 
 .PHONY: generate
 generate: page ## Rewrite generated files

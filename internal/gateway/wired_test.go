@@ -1,3 +1,5 @@
+//go:build !nosdk
+
 package gateway_test
 
 import (
