@@ -28,17 +28,13 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 	}
 	top, read := "", 0
 	for len(ids) > 0 {
-		part, err := s.fitting(ctx, f, ids[:min(len(ids), listPage)], read)
+		part, runs, bytes, err := s.part(ctx, f, ids[:min(len(ids), listPage)], read)
 		if err != nil {
 			return state.RunPage{}, err
 		}
 		if len(part) == 0 {
 			page.Next = top
 			return page, nil
-		}
-		runs, bytes, err := s.headers(ctx, part)
-		if err != nil {
-			return state.RunPage{}, err
 		}
 		ids = ids[len(part):]
 		read, top = read+bytes, part[len(part)-1]

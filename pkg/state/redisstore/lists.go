@@ -238,17 +238,13 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 		ids = ids[:min(len(ids), rest)]
 		rest -= len(ids)
 		for len(ids) > 0 {
-			part, err := s.fitting(ctx, f, ids[:min(len(ids), listPage, want)], read)
+			part, runs, bytes, err := s.part(ctx, f, ids[:min(len(ids), listPage, want)], read)
 			if err != nil {
 				return state.RunPage{}, err
 			}
 			if len(part) == 0 {
 				page.Next = top
 				return page, nil
-			}
-			runs, bytes, err := s.headers(ctx, part)
-			if err != nil {
-				return state.RunPage{}, err
 			}
 			for _, st := range runs {
 				if !f.Match(st) {
@@ -314,12 +310,63 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 	return ids, more, nil
 }
 
-// fitting returns as many of the first ids as a page may still read after read bytes; at least one if nothing was read.
-// A header has up to 8 MiB: the output of its run is in it.
-func (s *Store) fitting(ctx context.Context, f state.Filter, ids []string, read int) ([]string, error) {
-	if f.Bytes <= 0 || len(ids) == 0 {
-		return ids, nil
+// part reads as many of the first ids as a page may still have after read bytes; at least one if nothing was read. A
+// header has up to 8 MiB: the output of its run is in it. Small runs cost one round trip, large ones two more.
+// It returns the ids it has read, and those of their runs that exist.
+func (s *Store) part(ctx context.Context, f state.Filter, ids []string, read int) (done []string, runs []state.State, bytes int, err error) {
+	if f.Bytes <= 0 {
+		runs, bytes, err = s.headers(ctx, ids)
+		return ids, runs, bytes, err
 	}
+	small, runs, bytes, err := s.smallRuns(ctx, ids, (f.Bytes-read)/len(ids))
+	if err != nil || small == len(ids) {
+		return ids, runs, bytes, err
+	}
+	rest, err := s.fitting(ctx, ids[small:], f.Bytes, read+bytes)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	more, n, err := s.headers(ctx, rest)
+	return ids[:small+len(rest)], append(runs, more...), bytes + n, err
+}
+
+// smallRuns reads the runs before the first that has more than most bytes, and returns the number of their ids.
+func (s *Store) smallRuns(ctx context.Context, ids []string, most int) (n int, runs []state.State, bytes int, err error) {
+	cmds := make([]*redis.Cmd, len(ids))
+	for try := 0; ; try++ {
+		pipe := s.rdb.Pipeline()
+		for i, id := range ids {
+			cmds[i] = smallScript.EvalSha(ctx, pipe, []string{s.keys.run(state.RunID(id)).header}, most)
+		}
+		_, err := pipe.Exec(ctx)
+		if err == nil {
+			break
+		}
+		if !unknownScript(cmds) || try > 0 {
+			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
+		}
+		if err := s.load(ctx, smallScript.Script); err != nil {
+			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
+		}
+	}
+	replies := make([][]any, 0, len(ids))
+	for _, c := range cmds {
+		values, err := c.Slice()
+		if err != nil {
+			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
+		}
+		if reply[verdictPlace](values).str(verdictWord) == "large" {
+			break
+		}
+		replies = append(replies, values)
+	}
+	runs, bytes, err = existing(ids, replies)
+	return len(replies), runs, bytes, err
+}
+
+// fitting returns as many of the first ids as a page of some bytes may still have after read bytes; at least one if
+// nothing was read.
+func (s *Store) fitting(ctx context.Context, ids []string, most, read int) ([]string, error) {
 	pipe := s.rdb.Pipeline()
 	fixed, header := make([]*redis.IntCmd, len(ids)), make([]*redis.IntCmd, len(ids))
 	for i, id := range ids {
@@ -331,7 +378,7 @@ func (s *Store) fitting(ctx context.Context, f state.Filter, ids []string, read 
 	}
 	for i := range ids {
 		size := int(fixed[i].Val() + header[i].Val())
-		if read > 0 && read+size > f.Bytes {
+		if read > 0 && read+size > most {
 			return ids[:i], nil
 		}
 		read += size
@@ -341,23 +388,34 @@ func (s *Store) fitting(ctx context.Context, f state.Filter, ids []string, read 
 
 // headers reads the existing runs among ids, and returns the number of bytes read.
 func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, bytes int, err error) {
+	if len(ids) == 0 {
+		return nil, 0, nil
+	}
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
 		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, storedFields...)
 	}
-	if len(ids) > 0 {
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, 0, fmt.Errorf("read runs: %w", err)
-		}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, 0, fmt.Errorf("read runs: %w", err)
 	}
-	runs = make([]state.State, 0, len(ids))
+	replies := make([][]any, len(ids))
 	for i, c := range cmds {
-		for _, field := range c.Val() {
+		replies[i] = c.Val()
+	}
+	return existing(ids, replies)
+}
+
+// existing decodes replies with the storedFields of the first ids, without runs that do not exist or that this build
+// cannot read.
+func existing(ids []string, replies [][]any) (runs []state.State, bytes int, err error) {
+	runs = make([]state.State, 0, len(replies))
+	for i, values := range replies {
+		for _, field := range values {
 			text, _ := field.(string)
 			bytes += len(text)
 		}
-		st, err := read(state.RunID(ids[i]), c.Val())
+		st, err := read(state.RunID(ids[i]), values)
 		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
 			continue
 		}

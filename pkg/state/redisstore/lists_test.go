@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,26 +142,33 @@ func TestListRoundTrips(t *testing.T) {
 		}
 		return n
 	}
-	if _, err := s.List(t.Context(), state.Filter{Limit: 1}); err != nil {
+	if _, err := s.List(t.Context(), state.Filter{Limit: 1, Bytes: 8 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	shards := reads()
+	var trips atomic.Int64
+	s.AfterEach(func() { trips.Add(1) })
 	for _, tt := range []struct {
 		filter    state.Filter
 		runs      int
 		mostReads int64
+		trips     int64
 	}{
-		{state.Filter{Limit: 20, Bytes: 8 << 20}, 20, 1},
-		{state.Filter{Limit: 1000, Bytes: 8 << 20}, 1000, 2},
-		{state.Filter{Limit: 20, Metadata: map[string]string{"k": "v"}}, 0, 6},
+		{state.Filter{Limit: 20, Bytes: 8 << 20}, 20, 1, 4},
+		{state.Filter{Limit: 1000, Bytes: 8 << 20}, 1000, 2, 9}, // two find the tenants; two hundred runs at a time
+		{state.Filter{Limit: 20, Metadata: map[string]string{"k": "v"}}, 0, 6, 15},
 	} {
 		before := reads()
+		trips.Store(0)
 		page, err := s.List(t.Context(), tt.filter)
 		if err != nil || len(page.Runs) != tt.runs {
 			t.Fatalf("List(%+v) = %d runs, %v; want %d", tt.filter, len(page.Runs), err, tt.runs)
 		}
 		if n := (reads() - before) / shards; n < 1 || n > tt.mostReads {
 			t.Errorf("List(%+v) reads the index %d times, want at most %d", tt.filter, n, tt.mostReads)
+		}
+		if n := trips.Load(); n > tt.trips {
+			t.Errorf("List(%+v) takes %d round trips, want at most %d", tt.filter, n, tt.trips)
 		}
 	}
 }

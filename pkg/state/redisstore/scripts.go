@@ -56,6 +56,8 @@ var (
 	batchSrc string
 	//go:embed scripts/mark.lua
 	markSrc string
+	//go:embed scripts/small.lua
+	smallSrc string
 	//go:embed scripts/agent.lua
 	agentSrc string
 	//go:embed scripts/agentdelete.lua
@@ -92,6 +94,7 @@ var (
 	agentScript     = promise[agentPlace](agentSrc)
 	agentDelete     = promise[verdictPlace](agentDeleteSrc)
 	markScript      = shared[markPlace](markSrc)
+	smallScript     = shared[storedPlace](smallSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	timerScript     = promise[verdictPlace](timerSrc)
 	timersScript    = promise[timersPlace](timersSrc)
