@@ -12,10 +12,11 @@ const DefaultTenant = "default"
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
 // several tenants may use the same one. A name is any text that is not empty.
 type Agents interface {
-	// PutAgent stores a definition as the next version of name, starting from 1, also after a deletion. The caller
-	// must pass the definition as json.Marshal encodes it, because stores compare bytes: unless always is set,
-	// PutAgent stores nothing if the agent is not deleted and its latest version has the same bytes, and returns
-	// that version. So concurrent calls with equal definitions make one version; each other call makes its own.
+	// PutAgent stores a definition as the next version of name. The first version is 1, and a deletion does not reset
+	// the numbers. The caller must pass the definition as json.Marshal encodes it, because stores compare bytes:
+	// unless always is set, PutAgent stores nothing if the agent is not deleted and its latest version has the same
+	// bytes, and returns that version. So concurrent calls with equal definitions make one version; each other call
+	// makes its own.
 	// With always, a repetition after an unknown outcome may store the definition twice.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 

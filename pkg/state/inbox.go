@@ -14,7 +14,7 @@ const (
 )
 
 // InboxFullError reports a signal that does not fit into the run's inbox. The sender may send it again
-// after the run's next turn, which empties the inbox.
+// after the run's next turn, which empties the inbox, unless Signals is 1: then the signal alone is too large.
 type InboxFullError struct {
 	ID           RunID
 	Signals      int64 // including this one
@@ -54,8 +54,8 @@ type Signals interface {
 	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
 	//     has no names, so Signal accepts it in every status; it continues a run that has ended.
 	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
-	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError, or a
-	//     *TooLargeError if the inbox is empty.
+	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError. A store with
+	//     a lower limit than MaxSignalBytes may return a *TooLargeError if the inbox is empty.
 	//
 	// A signal whose Mode interrupts the run closes all waits for which InterruptClosesWait is true: those
 	// that are open, and those that a Record or a Commit opens while the signal is in the inbox. If

@@ -147,7 +147,7 @@ type Entry struct {
 	Checkpoint *Checkpoint `json:"-"`
 }
 
-// transition reports whether e records a checkpoint.
+// transition reports whether e records the move that a submission or a commit made. A Recovered entry is not a move.
 func (e Entry) transition() bool {
 	switch e.Type {
 	case EntrySubmitted, EntryTransition, EntryWaiting, EntryFinished:
@@ -187,7 +187,8 @@ func View(log []Entry) []Message {
 }
 
 // FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
-// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them.
+// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them. Of the messages before
+// a checkpoint with which the log begins, it has only those that the model saw then.
 func FullView(log []Entry) []Message {
 	return view(log, true)
 }

@@ -63,8 +63,8 @@ type NewRun struct {
 	State State
 
 	// Key makes Create idempotent within the state's tenant; empty means no key. Fingerprint
-	// identifies the content of the submission. Stores keep keys for at least 24 hours, and not
-	// longer than the run.
+	// identifies the content of the submission. A store keeps a key for at least 24 hours, unless
+	// Delete deletes the run before: that frees the key.
 	Key         string
 	Fingerprint string
 
@@ -106,8 +106,8 @@ type Filter struct {
 	// Indexed. IndexNames has the names to look up.
 	Indexed map[string]RunID
 
-	// Bytes ends a page early, with Next, once the store has read that many bytes for it; 0 means
-	// no bound. Stores that hold all runs in memory ignore it.
+	// Bytes ends a page early, with Next, before the store would read more bytes than that for it, but
+	// not before the first run; 0 means no bound. Stores that hold all runs in memory ignore it.
 	Bytes int
 }
 

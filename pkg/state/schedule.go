@@ -100,7 +100,7 @@ type Due struct {
 	Run       RunID
 	Version   int64
 	Priority  Priority // High if the run has a pending abort
-	Sweeps    int      // number of sweeps that have returned the run since a commit, a signal or Release last changed it, including this one
+	Sweeps    int      // number of sweeps that have returned the run, including this one, since it was last committed or woken from a wait or an end, or Release or Evict last ended its lease; Evict counts as the first
 	NeedsTurn bool     // publish the turn that follows Version
 	Covered   bool     // the backlog covers the run: publish under the turn's own id, so that the bus drops the message if it has it
 	Noisy     bool     // selects the queue: see NoisyAbove

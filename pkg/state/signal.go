@@ -81,7 +81,8 @@ const (
 // Interrupts reports whether a message of the mode aborts the turn in flight.
 func (m Mode) Interrupts() bool { return m == Interrupt || m == Rollback }
 
-// Basis is a state of a run: each claim, journaled entry, commit and change of the status leads to another one.
+// Basis is a state of a run: each journaled entry, each commit, and each change of the status leads to another one. A
+// claim that replaces another worker's lease does not: the run stays Running.
 type Basis struct {
 	Status  Status
 	Version int64

@@ -329,7 +329,8 @@ type Limits struct {
 	// DeadlineAt is the time at which the run ends, whatever its state.
 	DeadlineAt Time `json:"deadline_at,omitzero"`
 
-	// WaitMS bounds each wait for external input, in milliseconds; 0 means no limit.
+	// WaitMS bounds each wait for a person or a result, in milliseconds; 0 means no limit. It does not bound waits for
+	// child runs and for times.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 
 	// Runs bounds the descendants of the run, at all depths. 0 means DefaultTreeRuns. It has no

@@ -13,9 +13,9 @@ import (
 // returns nil, the change is as durable as the server makes the writes that it acknowledges. An error that this
 // package declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
 // any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat
-// the call with the same arguments, and it applies once, unless the method's comment says otherwise. Methods
-// return early when ctx ends; their change may still happen. A store whose server limits the size of a write
-// returns a *TooLargeError for a larger change of any kind.
+// the call with the same arguments, and it applies once, unless the method's comment says otherwise. A method that
+// waits for a server returns an error when ctx ends; its change may still happen. A store whose server limits the
+// size of a write returns a *TooLargeError for a larger change of any kind.
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,

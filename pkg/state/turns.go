@@ -17,9 +17,10 @@ type Turns interface {
 	// ClaimRequest.RedeliveryDelay after that. If the run was Running under another token, and its
 	// lease was over, this claim takes that lease away (see Record and Release).
 	//
-	// Attempt counts the claims of this version, including this one. A repetition under the token of
-	// the lease in force counts once and extends the lease. A Commit.EagerClaim that this claim
-	// replaces while its lease lasts does not count, and its worker did not lose a lease.
+	// Attempt counts the claims of this version, including this one, without those that Release took
+	// back. A repetition under the token of the lease in force counts once, and its lease ends
+	// ClaimRequest.Lease from now. A Commit.EagerClaim that this claim replaces while its lease lasts
+	// does not count, and its worker did not lose a lease.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
 	// Renew makes a lease end lease from now, and the run due delay after that. It returns the pending
@@ -46,8 +47,9 @@ type Turns interface {
 
 	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals
 	// and the journal, ends the lease and reschedules the run. Attempts, pauses, sweeps and ended
-	// leases count from zero again. The error is ErrFenced if the lease is not in force, a *GapError
-	// if the log does not have Commit.From entries, or ErrUnconsumedSignals.
+	// leases count from zero again. Commit changes nothing and returns ErrFenced if the lease is not
+	// in force, else a *GapError if the log does not have Commit.From entries, else
+	// ErrUnconsumedSignals if Commit.RequireInboxConsumed demands it.
 	//
 	// The resulting status is that of the header, except that a run that would wait becomes Queued if signals or an
 	// abort are pending, and one that would end if user messages are left. The turn of such a run has its header, so
@@ -237,8 +239,9 @@ type Commit struct {
 	// the turn message, it executes the turn.
 	//
 	// If the same process then calls Claim with that token, the store may answer from memory with
-	// the run as the commit left it. In that case the first write shows whether the lease is still
-	// valid and what has arrived for the run since.
+	// the run as the commit left it. In that case the first write under the lease shows whether it is
+	// still in force, and returns an abort or interrupt that has arrived since. Other signals that have
+	// arrived stay in the inbox.
 	EagerClaim string
 }
 

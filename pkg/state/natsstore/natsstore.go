@@ -270,8 +270,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready implements state.Store. It writes to each stream: a server may refuse writes to one that it once could not
-// write, while it accepts those to others. No consumer reads the messages, and that in the stream of runs expires.
+// Ready implements state.Store. It writes to the streams of runs and of rate limits: a server may refuse writes to one
+// that it once could not write, while it accepts those to the other. No consumer reads the messages, and that in the
+// stream of runs expires.
 func (s *Store) Ready(ctx context.Context) error {
 	if !s.nc.IsConnected() {
 		return errors.New("this process is not connected to NATS: start NATS, or repair the network; the process reconnects")

@@ -76,7 +76,7 @@ type kind struct {
 }
 
 // do sends a command and returns its reply. If the server answered with an error (see refused), the caller
-// must send the command alone. If ctx ends first, the command may still be executed.
+// must send the command alone. If ctx ends first, the command may still be executed. After close, do returns errClosed.
 func (b *batcher) do(ctx context.Context, k kind, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()

@@ -206,8 +206,8 @@ func (s *Store) shortest(ctx context.Context, sets [][]list) (best int, err erro
 
 // List implements state.Runs. It asks every shard for the newest few runs under a name, and reads
 // those. The cost of a page depends on the number of shards and of returned runs, plus at most a
-// thousand examined runs that the rest of the filter rejects. A list of all tenants has that cost
-// for each tenant.
+// thousand examined runs that the rest of the filter rejects. A list of all tenants asks each shard for each
+// tenant.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -427,8 +427,8 @@ func existing(ids []string, replies [][]any) (runs []state.State, bytes int, err
 	return runs, bytes, nil
 }
 
-// firsts returns the texts before the first \0 of the members of some sorted sets, in one round
-// trip per text of a set.
+// firsts returns the texts before the first \0 of the members of some sorted sets, sorted. It takes one round trip
+// more than the set with the most texts has texts.
 func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
 	found, from := map[string]bool{}, make(map[string]string, len(keys))
 	for _, key := range keys {

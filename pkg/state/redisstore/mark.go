@@ -10,8 +10,9 @@ import (
 )
 
 // SetFloor makes Claim return state.ClaimBehind, and Sweep and Evict return nothing, for runs of
-// shards whose mark is below floor: the server has an older copy of them. All other methods ignore the
-// floor. 0, the default, means no floor. It is safe for concurrent use.
+// shards whose mark is below floor: the server has an older copy of them. All other methods ignore this
+// floor, and so does Claim if it answers an eager claim from memory. A floor of 0 or less, the default, means no
+// floor. SetFloor is safe for concurrent use.
 func (s *Store) SetFloor(floor int64) { s.floor.Store(max(0, floor)) }
 
 // Marks returns the lowest and the highest mark of all shards. A missing mark counts as 0.
@@ -33,9 +34,9 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	return least, greatest, nil
 }
 
-// RaiseMarks sets the mark of each shard to the value of to, unless the mark is already higher or is below
-// floor. It returns the lowest and the highest of the resulting marks of all shards. After an error some marks may
-// be raised. A repetition changes nothing.
+// RaiseMarks sets the mark of each shard to the value of to, unless the mark is already as high or is below
+// floor, which is independent of SetFloor. It returns the lowest and the highest of the resulting marks of all
+// shards. After an error some marks may be raised. A repetition changes nothing.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	least = math.MaxInt64
 	for try := 0; ; try++ {

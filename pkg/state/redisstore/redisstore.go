@@ -157,9 +157,9 @@ func (s *Store) writeReady(ctx context.Context, shard int) error {
 	return nil
 }
 
-// Create implements state.Runs. It takes the key first and then creates the run under the id that
-// the key names: after a crash in between, the next caller completes it. A key that names a deleted
-// run is free.
+// Create implements state.Runs. One server takes the key and creates the run in one script. In a cluster Create takes
+// the key first, and then creates the run under the id that the key names: after a crash in between, the next
+// caller completes it. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
 		return s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), deleted)

@@ -47,9 +47,9 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return nil, failed
 }
 
-// look examines up to limit runs, and returns the due ones and the number examined. One round trip asks
-// all shards for a few runs each; if these are fewer than limit, a second one asks the shards that have
-// more. The last one examines the runs.
+// look examines up to limit runs, and returns the due ones and the number examined. After it has read the server's
+// clock, one round trip asks all shards for a few runs each; if these are fewer than limit, a second one asks the
+// shards that may have more. The last one examines the runs.
 func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, looked int, failed error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Owners implements state.Workers. It takes one round trip per worker with a lease in a shard,
+// Owners implements state.Workers. It takes one round trip more than the shard with the most workers has workers,
 // whatever the number of leases.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	owners, err := s.firsts(ctx, s.keys.leases)

@@ -173,8 +173,8 @@ func fields[P ~int](ctx context.Context, s *Store, key string, names []string) (
 	return s.rdb.HMGet(ctx, key, names...).Result()
 }
 
-// refused reports whether the server did not execute a command: it lacks the script, or is
-// temporarily unavailable. The caller then sends the command alone, with the client's own retries.
+// refused reports whether err is an error reply of the server: for example it lacks the script, or accepts no
+// commands while it loads its data. The caller then sends the command alone, with the client's own retries.
 func refused(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
