@@ -128,9 +128,9 @@ func (t Turn) Queue() QueueKey { return QueueKey{t.Priority, t.Noisy} }
 
 // TurnQueue hands out turns one at a time.
 type TurnQueue interface {
-	// Next waits for a message. It returns the error of ctx when that ends, and ErrClosed after Close of
-	// the queue or the bus. The bus redelivers a message whose ack wait (30 s by default) ends without
-	// Ack or InProgress.
+	// Next waits for a message. It returns the error of ctx when that ends, and ErrClosed after the queue, the
+	// bus or the connection was closed. The bus redelivers a message whose ack wait (30 s by default) ends
+	// without Ack or InProgress.
 	Next(ctx context.Context) (TurnDelivery, error)
 
 	// SetPrefetch lets the queue fetch up to n messages before Next asks for them, and

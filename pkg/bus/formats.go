@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// formatsFor is the time that a process counts after its last heartbeat, unless it announced
-// that it leaves: longer than any pause from which a process returns.
+// formatsFor is the time that a process counts after its last heartbeat, unless it announced that it leaves. A process
+// that returns from a longer pause may find runs in a format that it cannot read, and leaves them to others.
 const formatsFor = 10 * time.Second
 
 // Formats tracks the formats that the processes of a deployment can read, from their heartbeats,
@@ -33,8 +33,9 @@ func NewFormats(newest int, set func(format int)) *Formats {
 	return &Formats{newest: newest, set: set, seen: map[string]reader{}}
 }
 
-// Hear records a heartbeat that arrived at now. If the sender is new or reads another format than before, and
-// that is older than this process's newest, Hear sets the format at once: see Decide.
+// Hear records a heartbeat that arrived at now; a Format below 1 counts as 1. If the sender is new or reads another
+// format than before, and that is older than this process's newest, Hear sets the format at once: see Decide. If the
+// sender leaves, Hear removes it and sets no format.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()
 	f.mu.Lock()

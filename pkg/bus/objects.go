@@ -33,7 +33,8 @@ type Objects interface {
 
 	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
 	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. After ctx
-	// has ended, it returns errors. The caller must close the reader, and must not use it concurrently.
+	// has ended, it returns an error as soon as it needs more bytes than it has in memory. The caller must
+	// close the reader, and must not use it concurrently.
 	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
 
 	// DeleteObject deletes an object, or what is left of one. It does nothing if the object does not exist.

@@ -17,8 +17,8 @@ const maxReplySubject = 1024
 
 // CheckReply refuses malformed subjects, and those through which a submitter of a tenant could make
 // a deployment with this prefix send commands in its own name, to the server, workers or tools. A tenant
-// other than the default one may receive replies only below PREFIX.t.TENANT.reply. The error wraps
-// [ErrReplySubject] and suggests a valid subject.
+// other than the default one may receive replies only below PREFIX.t.TENANT.reply; an empty tenant is the default one.
+// The error wraps [ErrReplySubject].
 func CheckReply(prefix, tenant, subject string) error {
 	own := prefix + ".reply."
 	if tenant != "" && tenant != state.DefaultTenant {

@@ -13,10 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// answers sends messages to streams and receives the server's answer to each. Four messages per
-// turn are answered. The client library spends several times as much on an answer as on the
-// message, because it decodes every field that an answer may have, and allocates two channels and a
-// timer.
+// answers sends messages to streams and receives the server's answer to each. The client library spends
+// several times as much on an answer as on the message, because it decodes every field that an answer may
+// have, and allocates two channels and a timer.
 type answers struct {
 	nc    *nats.Conn
 	inbox string // the answer to message n arrives on <inbox>.<n>
@@ -33,8 +32,8 @@ type question struct {
 	answer chan error
 }
 
-// listenForAnswers subscribes to answers, until stop or until the connection closes. Messages in flight then
-// fail with nats.ErrConnectionClosed, and with nats.ErrDisconnected whenever the connection breaks.
+// listenForAnswers subscribes to answers, until stop or until the connection closes. Messages in flight fail with
+// nats.ErrConnectionClosed at stop, and with nats.ErrDisconnected when the connection breaks or closes.
 func listenForAnswers(nc *nats.Conn) (a *answers, stop func(), err error) {
 	a = &answers{nc: nc, inbox: nc.NewInbox(), open: map[uint64]question{}}
 	sub, err := nc.Subscribe(a.inbox+".*", a.hear)
@@ -86,7 +85,7 @@ func (a *answers) send(m *nats.Msg) (pending, error) {
 const forgetEvery = 1 << 12
 
 // wait returns the server's answer: nil if the message is stored. If the error is that of ctx,
-// nats.ErrTimeout because there was no answer within limit, or nats.ErrDisconnected, the message may be
+// nats.ErrTimeout because there was no answer within limit, or one of listenForAnswers, the message may be
 // stored or not.
 func (p pending) wait(ctx context.Context, limit time.Duration) error {
 	select { // most answers arrive before the wait

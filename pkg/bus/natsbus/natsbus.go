@@ -249,9 +249,10 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. It retries while the outcome is unknown, for at most a third of the ack wait
-// but at least 2 s and at most 10 s, always under the same id, so that the server drops duplicates.
-// elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
+// publish stores one message. It retries while the outcome is unknown, always under the same id, so that the server
+// drops duplicates. It begins no attempt after a third of the ack wait, but at least 2 s and at most 10 s; the last
+// attempt may take as long again. elsewhere, if not empty, is the subject to use if no stream answers for that of the
+// message.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))

@@ -13,9 +13,9 @@ import (
 )
 
 // puller delivers the messages of one queue, from a consumer of each stream that has some of them.
-// It sends requests only while a caller waits, and for no more messages than its callers have free
-// slots: idle workers elsewhere would lack the rest. If a message arrives and no slot is free, the
-// puller returns it to the server at once.
+// It sends requests only while a caller waits, and for no more messages than callers wait and SetPrefetch
+// permits in addition: idle workers elsewhere would lack the rest. A message that fits neither a caller nor
+// the prefetch returns to the server at once.
 //
 // One goroutine receives all answers, and schedule decides after each event which sources send a request.
 // So no source waits for the answer of another one. It has many fields because that goroutine alone owns
@@ -52,7 +52,7 @@ type result struct {
 	err error
 }
 
-// maxBatch is the maximum number of messages that the puller has requested and not received. A
+// maxBatch is the maximum number of messages that the puller requests at once from sources that probably have some. A
 // puller with one source sends its next request after half of them: the server serves open requests
 // in turns, and skips a puller that has none open.
 const maxBatch = 64
