@@ -117,8 +117,8 @@ func Dial(url string, o DialOptions) (*Client, error) {
 
 // PutAgent stores a version of an agent. An unchanged definition makes no new version, unless its tools come from a
 // source that lists them, such as an MCP server, and a run has used the latest version: the new version lists them
-// again. In a tenant with review, PutAgent stores a draft, with Saved.Status "draft", that no run uses until another
-// author or an admin publishes it. The error is ErrInvalid if the definition has mistakes; it names them.
+// again. In a tenant with review, PutAgent stores a draft, with Saved.Status "draft", that no run uses until an author
+// or an admin who has not saved it publishes it. The error is ErrInvalid if the definition has mistakes; it names them.
 func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	b, err := json.Marshal(a)
 	if err != nil {

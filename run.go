@@ -165,8 +165,7 @@ func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 }
 
 // Signal sends several decisions or several results at once. A Signal with the SignalID of one of the latest 1,000
-// signals of the run, and with the same content, changes nothing; with other content the error is ErrConflict. Default:
-// a random SignalID.
+// signals of the run changes nothing, even if its content is another. Default: a random SignalID.
 func (r *Run) Signal(ctx context.Context, s Signal) error {
 	if s.SignalID == "" {
 		s.SignalID = rand.Text()

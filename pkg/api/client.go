@@ -282,15 +282,16 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 }
 
 // Signal sends a signal to a run and returns the updated run. A signal with the SignalID of one of the latest 1,000
-// signals of the run, and with the same content, changes nothing; with other content the error has
-// CodeIdempotencyConflict. Without a SignalID each call sends another signal.
+// signals of the run changes nothing, even if its content is another. Without a SignalID each call sends another
+// signal.
 func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }
 
 // PutAgent stores a definition, in JSON or YAML, as the next version of an agent. An unchanged definition makes no
-// version, unless a run has used the latest one and its tools come from a source that lists them. In a tenant with review the result has StatusDraft, and
-// runs cannot use the definition until another author publishes it.
+// version, unless a run has used the latest one and its tools come from a source that lists them. In a tenant with
+// review the result has StatusDraft, and runs cannot use the definition until an author or an admin who has not saved
+// it publishes it.
 func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (SavedAgent, error) {
 	var out SavedAgent
 	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)

@@ -38,7 +38,8 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 // person, or for the result of a client tool or an asynchronous tool (L8). It omits runs that were deleted before it
 // read them.
 //
-// While the gateway cannot be reached, WaitBatch continues to wait.
+// While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for example
+// because the batch does not exist, WaitBatch returns that error with the last batch that it has read.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
 	reported := map[string]string{} // the status that was reported, by run
 	var last Batch

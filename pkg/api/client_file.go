@@ -19,7 +19,8 @@ type FileUpload struct {
 }
 
 // PutFile uploads a file while it reads f.Content. The gateway deletes the file when no run and no schedule has named
-// it for a day. The error has CodeBodyTooLarge, or CodeFilesFull if the tenant has no room.
+// it for a day. The error has CodeBodyTooLarge for a file above the gateway's maximum, or CodeFilesFull if the tenant
+// has reached its limit of files or of their bytes.
 func (c *Client) PutFile(ctx context.Context, f FileUpload) (File, error) {
 	var out File
 	if c.bad != nil {
