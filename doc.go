@@ -40,10 +40,10 @@
 //
 // # Guarantees
 //
-// A turn is committed once, by one worker, in one atomic step of the store. When a worker dies, another
-// one continues its turns from the journal: it does not repeat model calls and tool calls whose results
-// are in the journal. A tool call whose outcome is unknown starts again only if the tool is [Idempotent],
-// or if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
+// A turn is committed once, by one worker, in one atomic step of the store. When a worker dies, or stops
+// before a turn ends, another one continues the turn from the journal: it does not repeat model calls and
+// tool calls whose results are in the journal. A tool call whose outcome is unknown starts again only if the
+// tool is [Idempotent], or if a [Probe] reports that it was not done, and then with the same [IdempotencyKey].
 //
 // Submit returns when the store has the run. A [Client] makes up to five tries of each change while the
 // servers are unavailable, and the change happens at most once per call, except that [Client.PutAgent] may

@@ -195,8 +195,9 @@ func schemaOf[T any]() (json.RawMessage, error) {
 // ToolOption changes a tool that [NewTool] makes.
 type ToolOption func(*Tool)
 
-// Idempotent declares that a second call with the same [IdempotencyKey] has no further effect. After a worker died
-// during a call, another worker calls the tool again only if it is Idempotent, or if its [Probe] reports tool.NotDone.
+// Idempotent declares that a second call with the same [IdempotencyKey] has no further effect. After a worker died or
+// was stopped during a call, a worker calls the tool again only if it is Idempotent, or if its [Probe] reports
+// tool.NotDone.
 func Idempotent() ToolOption { return func(t *Tool) { t.def.Idempotent = true } }
 
 // Approval makes a person approve calls: every call with "always", or those that satisfy rule, a CEL expression over
@@ -229,10 +230,11 @@ func Retries(n int) ToolOption {
 	}
 }
 
-// Probe makes the worker call f to look up the outcome of a call whose worker died. f gets the arguments and the
-// [IdempotencyKey] of the call, and returns tool.Done with the result, tool.NotDone, or tool.Unknown; an error counts
-// as Unknown. After NotDone the worker calls the tool once more, with the same key. f must not change anything, and may
-// be called several times. In and Out must be those of the tool.
+// Probe makes the worker call f to look up the outcome of a call whose worker died or was stopped. f gets the arguments
+// and the [IdempotencyKey] of the call, and returns tool.Done with the result, tool.NotDone, or tool.Unknown; an error
+// counts as Unknown. If f still returns NotDone some seconds after the deadline of the call, the worker calls the tool
+// once more, with the same key. f must not change anything, and may be called several times. In and Out must be those
+// of the tool.
 func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolOption {
 	p := &probe{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
 	if f != nil {

@@ -101,8 +101,8 @@ func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 var errTwice = errors.New("turnpike: Run was called twice: create another worker or gateway")
 
 // Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace, releases
-// the others without counting an attempt, and returns nil. It returns an error if it cannot subscribe at the start, or
-// if it was called before.
+// the others without counting an attempt, and returns nil. If the store does not answer, it returns a few seconds
+// later, and the leases expire. It returns an error if it cannot subscribe at the start, or if it was called before.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {

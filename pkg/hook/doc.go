@@ -21,6 +21,6 @@
 //   - A denied call is not made. The model reads the reason.
 //   - A hook that fails, hangs or panics denies the call before a tool, fails the run at the input, and is
 //     ignored elsewhere. on_error in the definition can change this for input, pre_tool and stop.
-//   - A model response is journaled before a hook receives it (I3). If a worker is lost in between, the
-//     next worker calls the hooks again, so they may run twice for one turn.
+//   - A model response is journaled before a hook receives it (I3). If a worker is lost or stopped while hooks
+//     run, the next attempt calls them again, so they may run twice for one turn.
 package hook

@@ -37,7 +37,8 @@ type Definition struct {
 	// is started at most once, or once more if its Probe finds that the first start had no effect (I4).
 	Idempotent bool `json:"idempotent,omitempty"`
 
-	// Probe looks up the outcome of a call whose worker was lost; nil without a probe. Idempotent tools have none.
+	// Probe looks up the outcome of a call whose worker was lost or stopped; nil without a probe. Idempotent tools have
+	// none.
 	Probe *Probe `json:"probe,omitempty"`
 
 	// Reuse means that a call with the same arguments as an earlier one of the run gets the earlier result (L7). nil

@@ -16,11 +16,12 @@
 //
 // # Guarantees
 //
-//   - A call of a tool that is not declared idempotent is started at most once. If its worker dies
-//     during the call, the next worker asks its [Probe] for the outcome. Without a probe, or if the
-//     probe cannot tell, the model learns that the outcome is unknown. If the probe finds that the call
-//     had no effect, the worker starts it once more (I4).
+//   - A call of a tool that is not declared idempotent is started at most once. If its worker dies or is
+//     stopped during the call, the next attempt calls the [Probe] of the tool for the outcome. Without a
+//     probe, or if the probe cannot tell, the model learns that the outcome is unknown. If the probe finds
+//     that the call had no effect and can have none any more, the worker starts it once more (I4).
 //   - An idempotent tool may be called again, with the same [Call.IdempotencyKey].
-//   - The context of a call ends with its timeout, with an abort and with a lost lease.
+//   - The context of a call ends with its timeout, with an abort or a message that interrupts the run, with
+//     the run's deadline, with a lost lease, and with the shutdown grace of the worker.
 //   - Every call gets exactly one result, in the order of the calls (I5).
 package tool

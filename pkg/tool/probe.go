@@ -11,10 +11,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/keys"
 )
 
-// Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost. It may have any
-// kind that workers call. It receives the arguments and the idempotency key of the call, and returns ProbeDone,
-// ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must have no effect, except that
-// it may cause the key of the call to be refused from then on. Each of its calls has the time limit of the tool.
+// Probe defines the tool that a worker calls to look up the outcome of a call whose worker was lost or stopped. It may
+// have any kind that workers call. It receives the arguments and the idempotency key of the call, and returns
+// ProbeDone, ProbeNotDone or ProbeUnknown, or their JSON. A worker may call it more than once; it must have no effect,
+// except that it may cause the key of the call to be refused from then on. Each of its calls has the time limit of the
+// tool.
 type Probe struct {
 	Name string `json:"name,omitempty"` // "" means the name of the tool plus _probe
 	Kind string `json:"kind,omitempty"` // "" means DefaultKind

@@ -16,9 +16,10 @@ import (
 
 // Tool makes calls. It must be safe for concurrent use.
 type Tool interface {
-	// Call makes one call. It must return when ctx ends, which an abort, a timeout or a lost lease causes. If the tool
+	// Call makes one call. It must return when ctx ends: at the timeout, when the run is aborted or interrupted or its
+	// deadline passes, and when the worker loses the lease or stops. Call must be safe for concurrent use. If the tool
 	// fails, Call returns a Result with IsError, for the model to read. An error means that the outcome is unknown or
-	// that the call never started; the model reads it as an error result too (A7).
+	// that the call never started; the model also reads it as an error result (A7).
 	Call(ctx context.Context, c Call) (Result, error)
 }
 
