@@ -58,8 +58,8 @@ func (t *Turn) isHandoff(o state.OpenCall) bool {
 }
 
 // handedOff makes another agent responsible for the run from the next turn on. The history stays; the new
-// agent's instructions replace the old ones. Limits and usage remain those of the run. The
-// fallback models and the loop's state of the old definition are reset.
+// agent's instructions replace the old ones. Limits and usage remain those of the run. The fallback, the counts
+// of failures and recoveries, the one compaction and the loop's state start over.
 func (l *ruled) handedOff(t *Turn, ev AgentFound) Decision {
 	o := ev.Asked.Call
 	if ev.Problem != "" {

@@ -13,8 +13,9 @@ import (
 // time, so it must be immutable.
 type Loop interface {
 	// Step returns what follows s once ev has happened. It never changes s or ev. Equal arguments must give
-	// equal results: a worker may call Step more than once with one event. A panic ends the attempt at the
-	// turn.
+	// equal results: a worker may call Step more than once with one event. It may append to the log of s, so it
+	// is not called concurrently for states that share a log (state.State.Append). A panic ends the attempt at
+	// the turn.
 	Step(s state.State, ev Event) Decision
 }
 

@@ -343,7 +343,8 @@ type Uses struct {
 
 // Part returns the part of one use. blocks are the JSON that the provider requires back unchanged, if any.
 // Blocks that are invalid or larger than 192 KiB, or 384 KiB for all parts of the response, are dropped: models then
-// get the content as text. Content is cut at 16 KiB.
+// get the content as text. Content is cut at 16 KiB, and arguments above 16 KiB are replaced by an object with their
+// beginning.
 func (u *Uses) Part(p state.Part, blocks ...json.RawMessage) state.Part {
 	p.Type = state.PartProviderTool
 	if p.Name != CodeExecution {
