@@ -59,9 +59,9 @@ func NewTenants(store state.Documents, byDefault string) *Tenants {
 // it. fn may be called concurrently and must not block. OnAdded must be called before any other method.
 func (t *Tenants) OnAdded(fn func(name string)) { t.added = fn }
 
-// Put stores the settings of a tenant; now is the time of the store. The settings apply in every process within
-// two seconds. The error reports an invalid name, or wraps state.ErrChanged if other requests keep changing the
-// settings.
+// Put stores the settings of a tenant; now is the time of the store. Settings of every process returns them within
+// two seconds; workers apply the lists of resources as policy.Reader says. The error reports an invalid name, or wraps
+// state.ErrChanged if other requests keep changing the settings.
 func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSettings, now time.Time) error {
 	if err := CheckTenant(name); err != nil {
 		return err

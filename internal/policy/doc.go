@@ -12,6 +12,6 @@
 //
 //   - The zero Policy allows everything.
 //   - A refusal names the field of the tenant's settings that causes it.
-//   - A [Reader] sees a change within three seconds, and costs one read of the store per
-//     tenant in two.
+//   - A [Reader] sees a change within three seconds, or within thirty while the store does not answer, and reads the
+//     settings of a tenant at most once in two seconds.
 package policy

@@ -3,8 +3,8 @@
 // for messaging and for generative AI, as of semconv 1.41; names outside the conventions begin
 // with "turnpike.".
 //
-// [Submit] starts the span of a submission, the parent of all turns of the run. [Parent] writes it down
-// for the next process, where [Under] takes it up:
+// [Submit] starts the span of a submission, the parent of all turns of the run. [Parent] encodes it for the next
+// process, which passes it to [Under]:
 //
 //	ctx, submit := span.Submit(ctx, tracer, "hello")
 //	defer submit.End()

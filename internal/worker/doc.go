@@ -16,7 +16,7 @@
 //
 // # Guarantees
 //
-//   - A turn is committed once. If a worker dies before the commit, another one continues from the journal.
+//   - A turn is committed once. If a worker dies or stops before the commit, another one continues from the journal.
 //   - [Worker.Run] returns when its context has ended and the turns in flight are committed or released, soon after
 //     [Config.ShutdownGrace]. A release does not count as an attempt. If the store does not answer within 5 s after
 //     that, Run returns all the same, and the leases expire.

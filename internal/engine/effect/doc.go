@@ -6,7 +6,7 @@
 // commit: the code that took the turn does.
 //
 // An effect sees the store only through the [Journal] of its turn and through the rate limits
-// ([state.Quotas]). The order of writes and effects is fixed here: the journal has a response before a
-// hook or a tool learns of it, it has the start marks of calls that may start only once before they start, and nothing
-// starts after a write has reported an abort.
+// ([state.Quotas]). The order of writes and effects is fixed here: the journal has a response before a hook or a tool
+// receives it, it has the start marks of calls that may start only once before they start, and nothing starts after a
+// write has reported an abort or an interrupt.
 package effect

@@ -306,9 +306,9 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 	return true
 }
 
-// EvictFormerSelf ends the leases, and publishes the turns, that a process with this worker's id had in flight
-// when it died. The other workers receive heartbeats with that id again, and so do not evict it. It must be
-// called before this worker claims a turn.
+// EvictFormerSelf ends the leases, and publishes the turns, that an earlier process with this worker's id has left. The
+// other workers receive heartbeats with that id again, and so do not evict it. EvictFormerSelf must be called before
+// this worker claims a turn. If the store does not answer, it logs that, and the leases expire.
 func (m *Members) EvictFormerSelf(ctx context.Context) {
 	runs := 0
 	for {
