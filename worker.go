@@ -43,7 +43,7 @@ type WorkerOptions struct {
 	SecretsDir        string        // one file for each secret://NAME; a tenant has a subdirectory; default none
 
 	// WebhookClient sends events to the webhooks of runs. It must not follow redirects, and must refuse addresses that
-	// only the worker can reach. Default: a client that reaches only public addresses.
+	// only the worker can reach. Default: a client that reaches only public addresses, on port 443, with TLS.
 	WebhookClient *http.Client
 }
 

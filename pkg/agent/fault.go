@@ -169,8 +169,8 @@ type finder struct {
 }
 
 // find returns the positions of faults in the document, and those of the values that contain
-// them, as far as the document has them. A document that is neither YAML nor JSON has no
-// positions.
+// them, as far as the document has them. A document that is neither YAML nor JSON, or exceeds a
+// bound of Parse, has no positions.
 func find(data []byte, faults []*Fault) map[string]position {
 	f := finder{wanted: map[string]bool{"": true}, found: map[string]position{}, data: data, line: 1, column: 1}
 	for _, fault := range faults {

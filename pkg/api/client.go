@@ -269,8 +269,8 @@ func (c *Client) Turns(ctx context.Context, id string) ([]Turn, error) {
 }
 
 // Cancel aborts a run with all its descendants, and returns its current state: it may take a moment to end.
-// Submitters may cancel runs that they have submitted, operators any. The error has CodeRunFinished if the run has
-// ended.
+// Submitters may cancel runs that they have submitted, operators any, and tokens of users those that they may see. The
+// error has CodeRunFinished if the run has ended.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/cancel", CancelRequest{Reason: reason})
 }

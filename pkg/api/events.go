@@ -188,7 +188,8 @@ func (c *Client) frames(ctx context.Context, path, last string, link *connection
 }
 
 // Wait returns a run once it has ended or waits for anything but its child runs: for a person, an external process, its
-// start time, its batch, a rate limit or the retry of a model call. When ctx ends, it returns the error of ctx.
+// start time, its batch, a rate limit or the retry of a model call. When ctx ends, it returns the error of ctx. Its
+// other errors are those of Get and Events.
 func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	run, err := c.Get(ctx, id)
 	if err != nil || atRest(run) {
@@ -216,7 +217,8 @@ func atRest(r Run) bool {
 
 // Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and all these events
 // when the run has ended (L8). Do continues to wait while the run waits for a person or an external process; ctx bounds
-// the whole call.
+// the whole call and not the run. Its errors are those of Submit, Events and Get; with those of Events it returns the
+// run as Submit did, and the events so far.
 func (c *Client) Do(ctx context.Context, r SubmitRequest, key string, each func(Event)) (Run, []Event, error) {
 	run, err := c.Submit(ctx, r, key)
 	if err != nil {

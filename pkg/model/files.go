@@ -253,8 +253,8 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 }
 
 // sendResult returns a tool result with files that an adapter can send. A file that is an image becomes one of the
-// result's images. A file that the model does not accept becomes a remark: it must not end the run, because a tool
-// chose it.
+// result's images. A file that the model does not accept, or whose content the worker has left out because the history
+// has too much, becomes a remark: it must not end the run, because a tool chose it.
 func (s Spec) sendResult(c Choice, p state.Part) state.Part {
 	files := p.Files
 	p.Files, p.Images = nil, slices.Clip(p.Images)

@@ -78,8 +78,8 @@ func (p Prices) Cost(model string, u state.Usage) *state.MicroUSD {
 }
 
 // CacheExpired returns the part of a call's cost that would not have arisen if the provider's cache had
-// still had u.CacheExpiredTokens, rounded up to a micro-dollar. It is nil without such tokens, or if the model's price
-// is unknown.
+// still had u.CacheExpiredTokens: the difference of two results of Cost, and at least 0. It is nil without such tokens,
+// or if the model's price is unknown.
 func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 	if u.CacheExpiredTokens <= 0 {
 		return nil // most calls, which look up no price here

@@ -137,8 +137,9 @@ func CheckHTTP(provider, key string, resp *http.Response) error {
 }
 
 // Broken returns the *Error for a call that ended without an answer from the provider. If ctx has ended, that is
-// Timeout or Cancelled, whatever err is. Otherwise, if err is or wraps a *Error, Broken returns that one; a nil err
-// means that the stream ended early, and any other err that the connection broke.
+// Timeout or Cancelled, whatever err is. Otherwise, if err is or wraps a *Error, Broken returns that one. A nil err
+// means that the stream ended early: the class is Transport. Any other err means that the connection broke, or took
+// too long: Timeout if err says that it is a timeout, else Transport.
 func Broken(ctx context.Context, provider, key string, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
 		return Interrupted(provider, cause)

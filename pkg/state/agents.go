@@ -16,8 +16,7 @@ type Agents interface {
 	// the numbers. The caller must pass the definition as json.Marshal encodes it, because stores compare bytes:
 	// unless always is set, PutAgent stores nothing if the agent is not deleted and its latest version has the same
 	// bytes, and returns that version. So concurrent calls with equal definitions make one version; each other call
-	// makes its own.
-	// With always, a repetition after an unknown outcome may store the definition twice.
+	// makes its own. With always, a repetition after an unknown outcome may store the definition twice.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A

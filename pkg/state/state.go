@@ -121,7 +121,7 @@ type State struct {
 	StopBlocks int `json:"stop_blocks,omitempty"`
 
 	// Fallback is the index of the current model in the chain of fallbacks, and FallbackBase the
-	// number of model calls before that model became current (A12).
+	// number of model calls before that model became current (A12). A handoff sets both to 0.
 	Fallback     int `json:"fallback,omitempty"`
 	FallbackBase int `json:"fallback_base,omitempty"`
 
@@ -506,8 +506,8 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 }
 
 // Due returns the time at which a waiting run must be woken unless a signal wakes it earlier: the
-// end of its delay, its wait or its deadline, whichever is first. Zero means never; it is zero for a
-// run that does not wait.
+// end of its delay, its wait or its deadline, whichever is first. The delay of a run that is pending
+// in its batch does not count. Zero means never; it is zero for a run that does not wait.
 func (s State) Due() time.Time {
 	var due time.Time
 	earliest := func(t Time) {

@@ -121,8 +121,8 @@ var errNoLayout = errors.New("the list of turn streams is missing")
 
 // readLayout reads the latest layout in the stream LAYOUT. The error is errNoLayout if the stream has no message.
 //
-// It skips messages that are not layouts: a client that publishes to a stream may name any reply subject, and then
-// the server's acknowledgement is such a message.
+// It skips up to layoutMessages messages that are not layouts: a client that publishes to a stream may name any reply
+// subject, and then the server's acknowledgement is such a message.
 func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {

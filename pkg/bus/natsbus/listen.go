@@ -12,8 +12,9 @@ import (
 const listenBuffer = 1024
 
 // listen calls fn for each message on the subjects, one at a time and in the order of arrival, until stop
-// or Close, which both wait for a call of fn in progress. ctx bounds only listen. When listen returns, the
-// server has the subscriptions. Messages are lost while listenBuffer of them wait for fn.
+// or Close, which both wait for a call of fn in progress. ctx bounds only listen. When listen returns nil, the
+// server has the subscriptions. Messages are lost while listenBuffer of them wait for fn. The error is
+// bus.ErrClosed after Close.
 func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg)) (stop func(), err error) {
 	ch := make(chan *nats.Msg, listenBuffer)
 	quit, done := make(chan struct{}), make(chan struct{})

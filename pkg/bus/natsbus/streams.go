@@ -103,7 +103,8 @@ func (b *Bus) consumers() []consumerSpec {
 }
 
 // ensure creates missing streams and consumers and refuses settings that could lose turns. It only
-// reads those with correct settings, so that a worker needs no permission to create or change.
+// reads those with correct settings, so that a worker needs no permission to create or change. With
+// Config.ReadOnly it does nothing.
 func (b *Bus) ensure(ctx context.Context) error {
 	if b.cfg.ReadOnly {
 		return nil

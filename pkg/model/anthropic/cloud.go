@@ -62,7 +62,8 @@ func onVertex(ctx context.Context, at model.CloudAddress, token string) (login o
 }
 
 // ownCredentials returns a middleware that refuses a request with other credentials than those of the secret: the SDK
-// prefers the worker's variable AWS_BEARER_TOKEN_BEDROCK to all others.
+// prefers the worker's variable AWS_BEARER_TOKEN_BEDROCK to all others. If the secret is WorkerIdentity, all
+// credentials of the worker are permitted.
 func ownCredentials(cfg aws.Config, secret string) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		sent, bearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")

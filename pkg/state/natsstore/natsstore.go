@@ -83,9 +83,10 @@ type version struct {
 
 var _ state.Store = (*Store)(nil)
 
-// Open creates missing streams, raises replicas that are lower than Config asks for, and returns
-// when the index is up to date. It refuses a stream of runs whose limits would delete runs. ctx bounds
-// only Open. The caller must close nc itself, after the store.
+// Open creates missing streams, raises replicas that are lower than Config asks for, enables message
+// TTLs, and returns when the index is up to date. With Config.ReadOnly it changes no stream. It refuses a
+// stream of runs whose limits would delete runs. ctx bounds only Open. The caller must close nc itself,
+// after the store.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -330,9 +331,10 @@ var errUnchanged = errors.New("unchanged")
 // Conflicts between writers are retried; this many in a row mean a fault.
 const maxConflicts = 100
 
-// update applies fn to a run's record in one atomic step. fn may be called several times; its last
-// call is the one that counts. If fn returns an error for a record from the index, update calls it
-// again with the leader's. If fn returns errUnchanged for that one, update writes nothing and returns nil.
+// update applies fn to a run's record in one atomic step. fn may be called several times, also because other
+// processes have changed the run; its last call is the one that counts. If fn returns an error for a record
+// from the index, update calls it again with the leader's, and returns its error for that one. If that is
+// errUnchanged, update writes nothing and returns nil. After maxConflicts conflicts it gives up.
 func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
 	return s.updateWith(ctx, id, "", fn)
 }

@@ -79,9 +79,9 @@ func (s *Store) below(ctx context.Context, f state.Filter) (ids []string, err er
 	return ids, nil
 }
 
-// belowOf returns the runs of a tenant below some parents, which are sorted. In the index of a
-// shard they lie between those of the first parent and those of the last; belowOf skips the
-// children of other parents there.
+// belowOf returns the children of some parents in a tenant, in no order; parents is sorted. In the
+// index of a shard the children lie between those of the first parent and those of the last; belowOf
+// skips the children of other parents there.
 func (s *Store) belowOf(ctx context.Context, tenant string, parents []state.RunID) (ids []string, err error) {
 	prefix := tenant + "\x00" + nameParent
 	end := "(" + prefix + string(parents[len(parents)-1]) + "\x01"
