@@ -139,8 +139,9 @@ func (a *app) routes() http.Handler {
 	return mux
 }
 
-// signed passes on the bodies of requests that Slack signed in the last five minutes. It answers 503 if next fails or
-// takes longer than Slack waits: Slack then repeats an event, and shows the person that a button failed.
+// signed passes on the bodies of requests that Slack signed in the last five minutes, and refuses others with 401. It
+// answers 503 if next fails or takes longer than Slack waits: Slack then repeats an event, and shows the person that a
+// button failed.
 func (a *app) signed(next func(ctx context.Context, body []byte) (answer string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), a.answerTimeout)

@@ -202,9 +202,9 @@ func (o *OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, to
 // noKeys begins the error of a verifier that could not fetch keys; the verifier does not wrap its cause.
 const noKeys = "failed to verify signature: fetching keys "
 
-// withoutKeys returns the error for a token if the verifier could not fetch the keys to check it. If the limit
-// refused the fetch, the result of the last fetch decides: if it succeeded, the token's key is unknown, and the token
-// invalid.
+// withoutKeys returns the error for a token if the verifier could not fetch the keys to check it: that of ctx if it has
+// ended, else a *ProviderError. But if the limit refused the fetch and the last fetch succeeded, the token's key is
+// unknown, and the error wraps ErrUnauthenticated.
 func (o *OIDC) withoutKeys(ctx context.Context, err error) error {
 	switch limited := strings.Contains(err.Error(), errKeyFetches.Error()); {
 	case ctx.Err() != nil:

@@ -176,7 +176,8 @@ func (m *Memories) read(ctx context.Context, s Scope) (*Directory, json.RawMessa
 
 // Change applies fn to a memory and stores the result. If another request changes the memory in between, Change calls
 // fn again with the new contents, so fn must change nothing else. If fn returns an error, or does not raise the
-// version, Change stores nothing. After an error of the store the change may have taken place.
+// version, Change stores nothing. If other requests keep changing the memory, the error is a text for the model, and
+// nothing is stored. After an error of the store the change may have taken place.
 func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) error) error {
 	for try := range maxTries {
 		d, raw, err := m.read(ctx, s)

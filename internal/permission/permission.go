@@ -279,9 +279,9 @@ func (n NATS) String() string {
 // not make.
 const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 
-// ForRedis returns the rules of the Redis user of a gateway, a worker, or an observer, who may run `turnpike doctor`,
-// as a line of an ACL file or of redis.conf. The line contains only the hash of the password; without a password the
-// user cannot log in.
+// ForRedis returns the rules of the Redis user of a gateway, a worker, or an observer, who only reads, as a line of an
+// ACL file or of redis.conf. The line contains only the hash of the password; without a password the user cannot log
+// in. The error reports another role, or a prefix or user that is not valid.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
 		return "", fmt.Errorf("prefix (--prefix, TURNPIKE_PREFIX) is %q: use letters, digits, _ and -, in parts joined by dots", prefix)

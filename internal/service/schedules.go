@@ -211,7 +211,8 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 
 // change replaces a schedule with the result of fn, and returns the result. fn receives nil if there is no schedule.
 // If another request changes the schedule at the same time, change calls fn again, so fn must have no side effects
-// other than on was. If fn returns nil, change stores nothing and returns the stored schedule, which may be nil.
+// other than on was; after maxScheduleChanges of these the error is a problem. If fn returns nil, change stores
+// nothing and returns the stored schedule, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
 	for range maxScheduleChanges {
 		was, raw, err := s.load(ctx, tenant, name)

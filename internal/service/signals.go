@@ -135,9 +135,10 @@ func (s *Signals) attach(ctx context.Context, st state.State, sig state.Signal) 
 // maxRollbacks is the number of attempts of rollBack while the run continues.
 const maxRollbacks = 20
 
-// rollBack stores a message that withdraws the turn in flight, provided that no call of that turn can have started.
-// The store refuses the message if the run has changed since rollBack read it; rollBack then tries again, up to
-// maxRollbacks times.
+// rollBack stores a message that withdraws the turn in flight, provided that no call of that turn can have started;
+// otherwise the problem is effects_started. The store refuses the message if the run has changed since rollBack read
+// it; rollBack then tries again, and after maxRollbacks tries the problem is run_busy. A repeated signal gets the
+// result of the first one.
 func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	for range maxRollbacks {
 		st, err := s.store.Load(ctx, id)

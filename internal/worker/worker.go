@@ -32,7 +32,7 @@ import (
 )
 
 // Worker pulls turns from the bus and takes them. Any number of workers share the runs of a deployment;
-// none of them has state that the others lack.
+// none of them has state that the others need.
 //
 // It has more fields than most types because it assembles the parts of a worker.
 type Worker struct {

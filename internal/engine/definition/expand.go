@@ -16,8 +16,8 @@ import (
 
 // expand compiles a definition and replaces its sources with the tools they list. The first worker that needs
 // the tools lists them and pins the list. All other workers and all runs of that version of the agent use the
-// pin, so the model always sees the same tools. The error is an *InvalidError, or that of the store, the policy
-// or ctx.
+// pin, so the model always sees the same tools. Sources of probes are pinned and replaced in the same way. The error
+// is an *InvalidError, or that of the store, the policy or ctx.
 func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {

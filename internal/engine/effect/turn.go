@@ -47,9 +47,10 @@ type Journal interface {
 	// Starts makes the log and the start marks of the first calls durable.
 	Starts(ctx context.Context, log []state.Entry, marks state.Record) error
 
-	// Result makes the last of results durable, with the start marks of the calls that follow it. results are
-	// those of all calls so far, in the order of their return. If the store has no capacity for the last one,
-	// Result replaces it in results with an error result.
+	// Result makes the log and the last of results durable, with the start marks of the calls that follow it.
+	// results are those of all calls so far, in the order of their return. It does not store a result that is
+	// pending or asks a person a question. If the store has no capacity for the last one, Result replaces it in
+	// results with an error result.
 	Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error
 
 	// Hold leaves the last of results to the commit, and makes nothing durable. The commit must be the next

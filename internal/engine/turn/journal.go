@@ -95,10 +95,10 @@ func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Rec
 	return nil
 }
 
-// Result makes the last of results durable, together with the start marks of the calls that follow it. results
-// are those of all calls so far, in the order of their return. If the store has no capacity for the last one in
-// addition to the others, Result replaces it in results with an error result: otherwise the turn could never be
-// committed, and the run would end poisoned.
+// Result makes the last of results durable, together with the log and the start marks of the calls that follow it.
+// results are those of all calls so far, in the order of their return. It does not store a result that is pending or
+// asks a person a question. If the store has no capacity for the last one in addition to the others, Result replaces
+// it in results with an error result: otherwise the turn could never be committed, and the run would end poisoned.
 func (j *Journal) Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error {
 	j.results, j.unsaved = results, true
 	err := j.writeResult(ctx, log, marks, &results[len(results)-1])

@@ -13,8 +13,8 @@ import (
 const lostLooks = 3
 
 // missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them in a row it
-// records the run as lost, sends the end of the run, and ends the reader. The error is state.ErrDeleted if the run
-// was deleted.
+// records the run as lost, sends the end of the run, and ends the reader. While the deployment waits for the decision
+// about restored data, no read counts. The error is state.ErrDeleted if the run was deleted.
 func (r *Reader) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err

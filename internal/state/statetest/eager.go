@@ -65,8 +65,7 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 }
 
 // Another worker with the message of an eagerly claimed turn may claim the turn, as the first attempt, unless the
-// eager worker has renewed its lease or written something by then. Writes of the eager worker are fenced afterwards
-// (I8).
+// eager worker has renewed its lease or called Record by then. Writes of the eager worker are fenced afterwards (I8).
 func testEagerTaken(t *testing.T, s *suite) {
 	take := func(run state.RunID, version int64) state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))

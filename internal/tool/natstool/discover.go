@@ -48,9 +48,10 @@ type Instance struct {
 }
 
 // Discover returns the NATS micro services that serve tools of a tenant of the deployment with this prefix; an empty
-// tenant is the default one. It queries services below the tenant's root, so that no other tenant can pretend to serve
-// them. The result is sorted by name; description and schema are those of the newest version. Discover does not find a
-// service without the discovery protocol, although such a service can be called. It takes half a second, or more if
+// tenant is the default one. It queries services of other tenants below the tenant's root, so that no other client can
+// pretend to serve them, and those of the default tenant with $SRV, to which any client with that permission can
+// answer. The result is sorted by name; description and schema are those of the newest version. Discover does not find
+// a service without the discovery protocol, although such a service can be called. It takes half a second, or more if
 // many services answer.
 func Discover(ctx context.Context, nc *nats.Conn, prefix, tenant string) ([]Service, error) {
 	root := toolkit.Root(prefix, tenant)
