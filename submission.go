@@ -100,9 +100,10 @@ func outputSchema[T any]() json.RawMessage {
 	return s
 }
 
-// Result waits until a run ends and decodes its output into T. It returns a [*RunError] if the run ended with a
-// status other than completed, and an [*OutputError] if the output does not decode into T. The output always decodes
-// if the OutputSchema of the agent is that of T: see [MustSchema].
+// Result waits until a run ends and decodes its output, which is JSON, into T; a string gets the output as it is. It
+// returns a [*RunError] if the run ended with a status other than completed, an [*OutputError] if the output does not
+// decode into T, and else the errors of [Run.Wait]. The output always decodes if the OutputSchema of the agent is that
+// of T: see [MustSchema].
 func Result[T any](ctx context.Context, r *Run) (T, error) {
 	var out T
 	i, err := r.Wait(ctx)

@@ -47,8 +47,8 @@ type Gateway struct {
 }
 
 // New returns a gateway over a store and a bus. It does not call the store or the bus. The error reports an invalid
-// setting, or metrics that cfg.Registry refuses. The caller must call Serve, or else
-// Close when it no longer needs the gateway.
+// setting, or metrics that cfg.Registry refuses. The caller must call Serve, or else Close when it no longer needs the
+// gateway.
 func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

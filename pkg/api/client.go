@@ -192,8 +192,8 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
 // Submit submits a run. The run is durable when Submit returns. If an earlier submission had the same key and
-// content, Submit returns its run; with other content the error has CodeIdempotencyConflict. Without a key each call
-// makes a run.
+// content, Submit returns its run; with other content the error has CodeIdempotencyConflict. A key is known for at
+// least a week, unless its run is deleted. Without a key each call makes a run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
 	b, err := encode(r)

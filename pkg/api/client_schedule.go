@@ -43,8 +43,9 @@ func (c *Client) actOnSchedule(ctx context.Context, name, action string) (s Sche
 	return s, err
 }
 
-// RunSchedule starts the run of a schedule now, whatever its Overlap says, even while it is paused. Calls with the
-// same key start one run; with an empty key each call starts one. The run does not count as a firing.
+// RunSchedule starts the run of a schedule now, whatever its Overlap says, even while it is paused. Calls for the
+// schedule with the same key start one run while the key is known, at least a week unless the run is deleted; with an
+// empty key each call starts one. The run does not count as a firing.
 func (c *Client) RunSchedule(ctx context.Context, name, key string) (Run, error) {
 	var run Run
 	err := c.do(ctx, http.MethodPost, "/v1/schedules/"+url.PathEscape(name)+"/run", keyHeader(key), nil, &run)

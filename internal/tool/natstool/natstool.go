@@ -173,8 +173,9 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 	return msg, err
 }
 
-// await returns the reply, or errDied if heartbeats arrived and then stopped. If the instance never sent one, await
-// waits until ctx ends. progress, if not nil, is called with the progress text of each heartbeat that has one.
+// await returns the reply, or errDied if heartbeats arrived and then stopped although this process was connected. If
+// the instance never sent one, await waits until ctx ends, and returns its error. progress, if not nil, is called with
+// the progress text of each heartbeat that has one.
 func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects
