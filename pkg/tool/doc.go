@@ -20,6 +20,7 @@
 //     stopped during the call, the next attempt calls the [Probe] of the tool for the outcome. Without a
 //     probe, or if the probe cannot tell, the model learns that the outcome is unknown. If the probe finds
 //     that the call had no effect and can have none any more, the worker starts it once more (I4).
+//     A call that only asked a person a question is made again with the answer.
 //   - An idempotent tool may be called again, with the same [Call.IdempotencyKey].
 //   - The context of a call ends with its timeout, with an abort or a message that interrupts the run, with
 //     the run's deadline, with a lost lease, and with the shutdown grace of the worker.
