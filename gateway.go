@@ -149,6 +149,9 @@ type Gateway struct {
 func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	cfg := d.gatewayConfig()
 	secrets := definition.Secrets{Dir: o.SecretsDir, Getenv: d.o.getenv}
+	if err := secrets.CheckDir(); err != nil {
+		return nil, fmt.Errorf("turnpike: %w", err)
+	}
 	cfg.HookSecret = func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }
 	cfg.PublicURL, cfg.Hosts, cfg.WriteTimeout = strings.TrimSuffix(o.PublicURL, "/"), o.Hosts, o.WriteTimeout
 	if absent(o.Auth) {

@@ -40,6 +40,7 @@ type devCmd struct {
 	app.Log
 	app.Feed
 	app.Keeping
+	app.Results
 
 	DataDir    string `env:"TURNPIKE_DATA_DIR" default:".turnpike" help:"Directory of the data."`
 	NATSListen string `name:"nats-listen" env:"TURNPIKE_NATS_LISTEN" default:"127.0.0.1:0" help:"Address of the embedded NATS for services; its URL is in DATA-DIR/nats.url."`
@@ -51,6 +52,14 @@ type devCmd struct {
 func (c *devCmd) Run(e *env) error {
 	if _, err := net.ResolveTCPAddr("tcp", c.NATSListen); err != nil && c.NATSListen != "" {
 		return usagef("--nats-listen %q is not an address: write one such as 127.0.0.1:4222", c.NATSListen)
+	}
+	settings, err := c.Worker()
+	if err != nil {
+		return err
+	}
+	secrets, err := app.HookSecrets(c.SecretsDir)
+	if err != nil {
+		return err
 	}
 	password, err := devPassword(c.DataDir)
 	if err != nil {
@@ -88,7 +97,7 @@ func (c *devCmd) Run(e *env) error {
 	}
 	defer nc.Close()
 	registry := prometheus.NewRegistry()
-	d, err := app.Open(e.ctx, app.Config{Log: c.Log, Feed: c.Feed, Keeping: c.Keeping}, nc, "turnpike", registry)
+	d, err := app.Open(e.ctx, app.Config{Log: c.Log, Feed: c.Feed, Keeping: c.Keeping, Results: c.Results}, nc, "turnpike", registry)
 	if err != nil {
 		return err
 	}
@@ -104,10 +113,6 @@ func (c *devCmd) Run(e *env) error {
 	if c.ModelAllow == nil {
 		c.ModelAllow = []string{"127.0.0.0/8", "::1/128"} // Ollama, vLLM, mock-model
 	}
-	settings, err := c.Worker()
-	if err != nil {
-		return err
-	}
 	w, err := equipped.Worker(d, settings, standard.Config{HTTPAllow: c.HTTPAllow, ModelAllow: c.ModelAllow, MCPCommands: c.MCPCommands, Confinement: programs.Dev(c.Programs, c.DataDir, c.SecretsDir)}, c.MockResponses)
 	if err != nil {
 		return err
@@ -119,8 +124,7 @@ func (c *devCmd) Run(e *env) error {
 	if c.MockResponses != "" {
 		finder.Key = nil // no provider is called
 	}
-	api.HookSecret = app.HookSecrets(c.SecretsDir)
-	api.Services, api.Key, api.Secret = finder.Services, finder.Key, finder.Secret
+	api.HookSecret, api.Services, api.Key, api.Secret = secrets, finder.Services, finder.Key, finder.Secret
 	g, err := d.NewGateway(api)
 	if err != nil {
 		return err
@@ -247,7 +251,7 @@ func (c *doctorCmd) Run(e *env) error {
 	confinement := programs.Config(c.Programs)
 	if dev := devNATS(c.Config); dev != "" {
 		confinement = programs.Dev(c.Programs, "")
-		settings.NATSURL, settings.RedisURL, settings.Prefix = dev, "", "turnpike"
+		settings.NATSURL, settings.RedisURL, settings.RedisConfirm, settings.Prefix = dev, "", "", "turnpike"
 		findings = append(findings, state.Finding{
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; to check another deployment, set TURNPIKE_NATS_URL",
 		})

@@ -51,6 +51,9 @@ type mcpTool struct {
 }
 
 func (c *mcpLsCmd) Run(e *env) error {
+	if err := (definition.Secrets{Dir: c.SecretsDir}).CheckDir(); err != nil {
+		return err
+	}
 	sources, err := c.sources()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -42,20 +44,23 @@ const (
 // Callers returns the authenticator of callers and the login of the page, over the keys in a
 // store. Both are nil if authentication is off.
 func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *access.Login, error) {
+	if c.Session < 0 {
+		return nil, nil, fmt.Errorf("TURNPIKE_SESSION is %s: set a positive duration such as 8h", c.Session)
+	}
 	ways := slices.Compact(slices.Sorted(slices.Values(c.Auth)))
 	for _, way := range ways {
 		if !slices.Contains([]string{authNone, authKeys, authOIDC}, way) {
 			return nil, nil, fmt.Errorf("TURNPIKE_AUTH has the value %q: set it to none, keys, oidc or keys,oidc", way)
 		}
 	}
+	if given := c.oidcGiven(); len(given) > 0 && !slices.Contains(ways, authOIDC) {
+		return nil, nil, fmt.Errorf("TURNPIKE_AUTH is %[2]s, without oidc, so that %[1]s would have no effect: add oidc to TURNPIKE_AUTH, or unset %[1]s", strings.Join(given, " and "), cmp.Or(strings.Join(ways, ","), authNone))
+	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {
 			return nil, nil, errors.New("TURNPIKE_AUTH has none together with others: set it to none, keys, oidc or keys,oidc")
 		}
 		return nil, nil, nil
-	}
-	if c.Session < 0 {
-		return nil, nil, fmt.Errorf("TURNPIKE_SESSION is %s: set a positive duration such as 8h", c.Session)
 	}
 	var chain access.Chain
 	if slices.Contains(ways, authKeys) {
@@ -73,6 +78,19 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	return chain, access.NewLogin(store, access.LoginConfig{
 		Keys: chain.Keys, OIDC: chain.OIDC, ClientID: c.OIDCClientID, ClientSecret: secret, Scopes: c.OIDCScopes, Lasts: c.Session,
 	}), nil
+}
+
+// oidcGiven returns the names of the settings of the OpenID provider that are set.
+func (c AuthConfig) oidcGiven() (names []string) {
+	for _, s := range []struct{ name, value string }{
+		{"ISSUER", c.OIDCIssuer}, {"AUDIENCE", c.OIDCAudience}, {"CLAIMS", c.OIDCClaims}, {"CLIENT_ID", c.OIDCClientID},
+		{"CLIENT_SECRET", c.OIDCClientSecret}, {"CLIENT_SECRET_FILE", c.OIDCClientSecretFile}, {"SCOPES", strings.Join(c.OIDCScopes, ",")},
+	} {
+		if s.value != "" {
+			names = append(names, "TURNPIKE_OIDC_"+s.name)
+		}
+	}
+	return names
 }
 
 // WarnOfProvider contacts the OpenID provider of a login, if there is one, and logs a failure.

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +23,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 )
@@ -45,11 +48,16 @@ type Config struct {
 
 	Feed Feed `embed:""`
 
-	MaxResult int `name:"max-result" env:"TURNPIKE_MAX_RESULT" default:"4194304" help:"Largest max_result of a tool, in bytes; the same in every process."`
+	Results Results `embed:""`
 
 	Keeping Keeping `embed:""`
 
 	Streams Streams `embed:""`
+}
+
+// Results bounds the results of tools in a deployment.
+type Results struct {
+	MaxResult int `name:"max-result" env:"TURNPIKE_MAX_RESULT" default:"4194304" help:"Largest max_result of a tool, in bytes, at most 33554432; the same in every process."`
 }
 
 // Keeping is the retention settings of a deployment.
@@ -92,7 +100,7 @@ type Feed struct {
 // Deployment returns the settings that a deployment has from the configuration.
 func (c Config) Deployment() deploy.Config {
 	return deploy.Config{
-		NATSURL: devaddr.Server(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.MaxResult, Logger: c.Log.Logger(),
+		NATSURL: devaddr.Server(c.NATSURL), NATSLogin: c.NATSLogin.Login(), NATSDomain: c.Domain, BusKeys: value("BUS_KEYS", c.BusKeys, c.BusKeysFile), RedisURL: c.RedisURL, RedisLogin: c.RedisLogin.Login(), RedisConfirm: c.Confirm, Prefix: c.Prefix, Replicas: c.Replicas, Lease: c.Lease, EventFeed: bool(c.Feed.EventFeed), StreamLimits: c.Streams.Limits(), TurnStreams: c.Streams.TurnStreams, MaxAckPending: c.Streams.MaxAckPending, Retention: agent.Retention(c.Keeping.Retention), MaxResult: c.Results.MaxResult, Logger: c.Log.Logger(),
 	}
 }
 
@@ -165,20 +173,20 @@ type LimitsConfig struct {
 
 // Limits returns the limits of a gateway.
 func (c LimitsConfig) Limits() (gateway.Limits, error) {
-	for name, n := range map[string]int64{
-		"BODIES_MIB": c.BodiesMiB, "TENANT_BODIES_MIB": c.TenantBodiesMiB, "CONNECTIONS": int64(c.Connections), "TENANT_CONNECTIONS": int64(c.TenantConnections),
-		"PRINCIPAL_CONNECTIONS": int64(c.PrincipalConnections), "TENANT_STREAMS": int64(c.TenantStreams), "PRINCIPAL_STREAMS": int64(c.PrincipalStreams),
-		"TENANT_WAITS": int64(c.TenantWaits), "PRINCIPAL_WAITS": int64(c.PrincipalWaits),
-	} {
-		if n < 0 {
-			return gateway.Limits{}, fmt.Errorf("TURNPIKE_%s is %d: set 1 or more, or unset it for the default", name, n)
-		}
+	byDefault := gateway.Limits{}.WithDefaults()
+	errs := []error{
+		mebibytes("BODIES_MIB", c.BodiesMiB), mebibytes("TENANT_BODIES_MIB", c.TenantBodiesMiB), positive("CONNECTIONS", c.Connections),
+		positive("TENANT_CONNECTIONS", c.TenantConnections), positive("PRINCIPAL_CONNECTIONS", c.PrincipalConnections),
+		positive("TENANT_STREAMS", c.TenantStreams), positive("PRINCIPAL_STREAMS", c.PrincipalStreams), positive("TENANT_WAITS", c.TenantWaits), positive("PRINCIPAL_WAITS", c.PrincipalWaits),
+		within("TENANT_BODIES_MIB", &c.TenantBodiesMiB, byDefault.TenantBodyBytes>>20, "BODIES_MIB", c.BodiesMiB),
+		within("TENANT_CONNECTIONS", &c.TenantConnections, byDefault.TenantConnections, "CONNECTIONS", c.Connections),
+		within("PRINCIPAL_CONNECTIONS", &c.PrincipalConnections, byDefault.PrincipalConnections, "CONNECTIONS", c.Connections),
 	}
 	return gateway.Limits{
 		BodyBytes: c.BodiesMiB << 20, TenantBodyBytes: c.TenantBodiesMiB << 20,
 		Connections: c.Connections, TenantConnections: c.TenantConnections, PrincipalConnections: c.PrincipalConnections,
 		TenantStreams: c.TenantStreams, PrincipalStreams: c.PrincipalStreams, TenantWaits: c.TenantWaits, PrincipalWaits: c.PrincipalWaits,
-	}, nil
+	}, errors.Join(errs...)
 }
 
 // HostsConfig is the host names of a process.
@@ -192,9 +200,9 @@ type SecretsConfig struct {
 }
 
 // HookSecrets returns the function that reads the secrets of hooks, from the places of a worker.
-func HookSecrets(dir string) func(tenant, name string, p policy.Policy) (string, error) {
+func HookSecrets(dir string) (func(tenant, name string, p policy.Policy) (string, error), error) {
 	secrets := definition.Secrets{Dir: dir, Getenv: os.Getenv}
-	return func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }
+	return func(tenant, name string, p policy.Policy) (string, error) { return secrets.Find(tenant, name, "", p) }, secrets.CheckDir()
 }
 
 // TenantConfig names the tenant of those who name none.
@@ -205,11 +213,26 @@ type TenantConfig struct {
 // Gateway returns the settings of the gateway of a deployment.
 func (c GatewayConfig) Gateway(d *deploy.Deployment, tenant string) (gateway.Config, error) {
 	limits, err := c.Limits()
+	if err == nil {
+		err = c.checkFiles(cmp.Or(d.Config().StreamLimits.Files, bus.DefaultObjectBytes))
+	}
 	if err != nil {
 		return gateway.Config{}, err
 	}
 	auth, login, err := c.Callers(service.Budgeted(d.Store))
 	return gateway.Config{Limits: limits, MaxFile: c.MaxFileMiB << 20, Hosts: c.Hosts, Origins: c.CORSOrigins, Tenant: tenant, Auth: auth, Login: login, ModelExtra: c.ModelExtra, PublicURL: strings.TrimSuffix(c.PublicURL, "/")}, err
+}
+
+// checkFiles refuses a size of files that a tenant's stream of files, of at most stream bytes, could never hold; -1 is
+// unlimited.
+func (c GatewayConfig) checkFiles(stream int64) error {
+	if err := mebibytes("MAX_FILE_MIB", c.MaxFileMiB); err != nil {
+		return err
+	}
+	if stream > 0 && c.MaxFileMiB > stream>>20 {
+		return fmt.Errorf("TURNPIKE_MAX_FILE_MIB is %d, more than the %d MiB of all files of a tenant: lower TURNPIKE_MAX_FILE_MIB or raise TURNPIKE_FILES_MIB", c.MaxFileMiB, stream>>20)
+	}
+	return nil
 }
 
 // AdminConfig is the settings of a gateway's listener for operators.
@@ -236,11 +259,17 @@ type WorkerConfig struct {
 	SecretsDir    string        `env:"TURNPIKE_SECRETS_DIR" help:"Directory with one file per secret; those of a tenant are in a subdirectory with its name."`
 	Prices        string        `env:"TURNPIKE_PRICES" type:"path" help:"File with prices of models, YAML or JSON, which extend and override the built-in ones."`
 	RateLimits    string        `name:"rate-limits" env:"TURNPIKE_RATE_LIMITS" type:"path" help:"File with the rate limits of providers, YAML or JSON, which all workers share; the same for every worker."`
-	Heartbeat     time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"Interval between heartbeats. A worker that misses four is dead, and the others resume its turns."`
 	LateResults   time.Duration `env:"TURNPIKE_LATE_RESULTS" default:"3s" help:"Time for which a turn of a lost worker waits for the results of calls that must not be repeated, in case the worker was only paused."`
 	ShutdownGrace time.Duration `env:"TURNPIKE_SHUTDOWN_GRACE" default:"20s" help:"Time for turns to finish at shutdown."`
 	MetricsAddr   string        `env:"TURNPIKE_METRICS_ADDR" help:"Address of /metrics, /healthz, /readyz and /debug/pprof of the worker; default not served."`
 	MockResponses string        `env:"DEBUG_MOCK_RESPONSES" hidden:"" help:"JSON array of strings that replaces the model of every agent."`
+
+	HeartbeatConfig
+}
+
+// HeartbeatConfig is the interval of heartbeats. A gateway sends none at it, but checks the lease against it.
+type HeartbeatConfig struct {
+	Heartbeat time.Duration `env:"TURNPIKE_HEARTBEAT" default:"300ms" help:"Interval between heartbeats of workers. A worker that misses four is dead, and the others resume its turns; the lease must be longer than that."`
 }
 
 // Programs is the confinement settings for the programs of MCP tools. Package
@@ -261,7 +290,13 @@ func (c WorkerConfig) Worker() (worker.Config, error) {
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d: set TURNPIKE_SLOTS or --slots to 1 or more, the maximum number of turns in flight", c.Slots)
 	}
-	var err error
+	err := errors.Join(
+		mebibytes("ANSWERS_MIB", c.AnswersMiB), mebibytes("FILE_MEMORY_MIB", c.FileMemoryMiB), mebibytes("MCP_MEMORY_MIB", c.Programs.MemoryMiB),
+		positive("HEARTBEAT", c.Heartbeat), positive("LATE_RESULTS", c.LateResults), positive("SHUTDOWN_GRACE", c.ShutdownGrace),
+	)
+	if err != nil {
+		return cfg, err
+	}
 	if cfg.Prices, err = loadPrices(c.Prices); err != nil {
 		return cfg, err
 	}

@@ -15,10 +15,18 @@ type GatewayProcess struct {
 	SecretsConfig
 	DrainConfig
 	AdminConfig
+	HeartbeatConfig
 }
 
 // ServeGateway runs a gateway, as the command gateway does, until ctx ends.
 func ServeGateway(ctx context.Context, cfg GatewayProcess) error {
+	if err := cfg.Check(cfg.Heartbeat); err != nil {
+		return err
+	}
+	secrets, err := HookSecrets(cfg.SecretsDir)
+	if err != nil {
+		return err
+	}
 	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
 	if err != nil {
 		return err
@@ -41,7 +49,7 @@ func ServeGateway(ctx context.Context, cfg GatewayProcess) error {
 	if err != nil {
 		return err
 	}
-	settings.HookSecret = HookSecrets(cfg.SecretsDir)
+	settings.HookSecret = secrets
 	settings.ShutdownDelay, settings.DisableMetricsRoute = cfg.Drain, cfg.AdminAddr != ""
 	g, err := d.NewGateway(settings)
 	if err != nil {

@@ -3,10 +3,12 @@ package app
 import (
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 )
@@ -32,7 +34,15 @@ func TestUnknownVariables(t *testing.T) {
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	for slots, ok := range map[int]bool{-4: false, 0: false, 1: true} {
-		if _, err := (WorkerConfig{Slots: slots}).Worker(); (err == nil) != ok {
+		var cfg WorkerConfig
+		k, err := kong.New(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Parse([]string{"--slots=" + strconv.Itoa(slots)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cfg.Worker(); (err == nil) != ok {
 			t.Errorf("%d slots: %v", slots, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -82,7 +83,7 @@ type Config struct {
 	// indefinitely.
 	Retention agent.Retention
 
-	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
+	// MaxResult bounds the max_result of tools, in bytes, at most effect.MaxTurnAnswers. Default 4 MiB.
 	MaxResult int
 
 	// Lease bounds how long a worker keeps a turn without renewing its claim. Workers evict a dead worker
@@ -133,7 +134,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// Validate returns an error that names the invalid settings and their remedies.
+func (c Config) Validate() error {
 	var errs []error
 	if c.Replicas < 0 {
 		errs = append(errs, fmt.Errorf("replicas is %d: set 1 or more (TURNPIKE_NATS_REPLICAS)", c.Replicas))
@@ -143,6 +145,12 @@ func (c Config) validate() error {
 	}
 	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
 		errs = append(errs, errors.New("Bus is set, but neither Store nor RedisURL: set one of them"))
+	}
+	if c.MaxResult < 0 || c.MaxResult > effect.MaxTurnAnswers {
+		errs = append(errs, fmt.Errorf("max result is %d bytes: set 1 to %d, which all results of a turn may have together (TURNPIKE_MAX_RESULT)", c.MaxResult, effect.MaxTurnAnswers))
+	}
+	if c.RedisURL == "" && c.Store == nil && c.RedisConfirm != "" && c.RedisConfirm != "off" {
+		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so that JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM", c.RedisConfirm))
 	}
 	return errors.Join(errs...)
 }

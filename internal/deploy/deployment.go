@@ -47,7 +47,7 @@ type Deployment struct {
 // never contain credentials. ctx bounds only the call. The caller must call Close.
 func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	d := &Deployment{cfg: cfg, NATS: cfg.NATS}

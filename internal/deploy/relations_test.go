@@ -29,6 +29,9 @@ func TestRelationsOfSettings(t *testing.T) {
 		"no late results":                   {deploy.Config{}, worker.Config{HeartbeatInterval: 5 * time.Second, LateResults: -1}, nil},
 		"negative grace":                    {deploy.Config{}, worker.Config{ShutdownGrace: -time.Second}, []string{"TURNPIKE_SHUTDOWN_GRACE"}},
 		"fewer messages than slots":         {deploy.Config{MaxAckPending: 500}, worker.Config{}, []string{"max ack pending is 500", "1000 slots", "TURNPIKE_MAX_ACK_PENDING", "TURNPIKE_SLOTS"}},
+		"a result larger than its memory":   {deploy.Config{MaxResult: 32 << 20}, worker.Config{AnswerMemory: 31 << 20}, []string{"33554432 bytes", "31 MiB", "TURNPIKE_MAX_RESULT", "TURNPIKE_ANSWERS_MIB"}},
+		"memory for one default result":     {deploy.Config{}, worker.Config{AnswerMemory: 4 << 20}, nil},
+		"no directory of secrets":           {deploy.Config{}, worker.Config{SecretsDir: "/nope"}, []string{"/nope", "no such file", "TURNPIKE_SECRETS_DIR"}},
 		"several streams":                   {deploy.Config{MaxAckPending: 500, TurnStreams: 2}, worker.Config{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

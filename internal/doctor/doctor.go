@@ -15,6 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -27,16 +28,19 @@ import (
 // does not create missing streams, as gateways and workers do at their start, but reports them, and its test writes
 // to Redis and NATS expire. It looks for secrets as a worker with secretsDir would.
 func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
+	settings := settingsFindings(cfg, secretsDir)
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
-		return []state.Finding{{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/how-to/secure-a-deployment.md"}}
+		return append(settings, state.Finding{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/how-to/secure-a-deployment.md"})
 	}
-	var findings []state.Finding
+	findings := settings
 	var named namedRuns
 	nc, err := natsbus.Connect(cfg.NATSURL, "turnpike doctor", options...)
 	if err == nil {
 		defer nc.Close()
-		findings, named = busFindings(ctx, nc, cfg)
+		var found []state.Finding
+		found, named = busFindings(ctx, nc, cfg)
+		findings = append(findings, found...)
 	} else {
 		findings = append(findings, state.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
 			natslogin.Remedy(err), "start nats-server with -js, set TURNPIKE_NATS_URL, or run doctor in the directory in which `turnpike dev` was started",
@@ -71,6 +75,14 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 		return findings // services with tools are found over NATS
 	}
 	return append(findings, agentFindings(ctx, nc, cfg, secretsDir, s)...)
+}
+
+// settingsFindings reports settings with which gateways and workers do not start.
+func settingsFindings(cfg deploy.Config, secretsDir string) []state.Finding {
+	if err := errors.Join(cfg.Validate(), definition.Secrets{Dir: secretsDir}.CheckDir()); err != nil {
+		return []state.Finding{{Name: "settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/reference/settings.md"}}
+	}
+	return nil
 }
 
 // busFindings looks at the streams of the deployment.

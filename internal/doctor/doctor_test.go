@@ -181,6 +181,18 @@ func TestDoctorConfirm(t *testing.T) {
 	}
 }
 
+// Doctor reports settings with which no process starts.
+func TestDoctorChecksSettings(t *testing.T) {
+	t.Parallel()
+	cfg := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "settings", RedisConfirm: "aof", MaxResult: 100 << 30}
+	f := found(t, cfg, "settings")
+	for _, want := range []string{"TURNPIKE_REDIS_CONFIRM", "TURNPIKE_MAX_RESULT"} {
+		if !f.Fatal || !strings.Contains(f.Detail, want) {
+			t.Errorf("%+v, want a fatal finding with %s", f, want)
+		}
+	}
+}
+
 // Doctor reports the missing things to which agents refer, each once.
 func TestDoctorLooksForWhatAgentsReferTo(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/build"
+	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/internal/guard"
@@ -311,6 +312,7 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s of the worker is %s, which is negative: set 0 or more", d.name, d.value))
 		}
 	}
+	errs = append(errs, definition.Secrets{Dir: c.SecretsDir}.CheckDir())
 	if c.MockResponses != nil && c.Providers["scripted"] == nil {
 		errs = append(errs, errors.New("mock responses are set, but the provider \"scripted\" is not registered: register it, or unset DEBUG_MOCK_RESPONSES"))
 	}

@@ -22,6 +22,13 @@ type Process struct {
 // Serve runs a worker, as the command worker does, until ctx ends. change, if it is not nil, may
 // change the worker's settings before it starts.
 func Serve(ctx context.Context, cfg Process, change func(*worker.Config)) error {
+	if err := cfg.Check(cfg.Heartbeat); err != nil {
+		return err
+	}
+	settings, err := cfg.Worker()
+	if err != nil {
+		return err
+	}
 	certificate, err := cfg.Certificate(ctx, cfg.Log.Logger())
 	if err != nil {
 		return err
@@ -33,10 +40,6 @@ func Serve(ctx context.Context, cfg Process, change func(*worker.Config)) error 
 		return err
 	}
 	defer d.Close()
-	settings, err := cfg.Worker()
-	if err != nil {
-		return err
-	}
 	if change != nil {
 		change(&settings)
 	}

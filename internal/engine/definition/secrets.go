@@ -50,6 +50,17 @@ func (s Secrets) variable(name string) string {
 	return s.Getenv(name)
 }
 
+// CheckDir returns an error if Dir is set but is not a directory in which this process can open files.
+func (s Secrets) CheckDir() error {
+	if s.Dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(s.Dir + "/."); err != nil {
+		return fmt.Errorf("the directory of secrets, %s, cannot be used (%w): create it, make it readable for the user of this process, or correct or unset TURNPIKE_SECRETS_DIR (in Go, SecretsDir)", s.Dir, cmp.Or(errors.Unwrap(err), err))
+	}
+	return nil
+}
+
 // Find returns the value of a secret for requests to host, a "host:port", or for a program that the process starts if
 // host is "". It refuses what the policy p refuses. It looks first in the tenant's directory, and then among the
 // deployment's secrets, if the tenant is default or p lists the secret. Last it looks in the variables with the keys

@@ -13,8 +13,8 @@ const (
 	// minAnswer is the minimum memory that a call reserves: each call needs some besides its result.
 	minAnswer = 64 << 10
 
-	// turnAnswers bounds the bytes of all results of a turn. Results beyond it become errors.
-	turnAnswers = 32 << 20
+	// MaxTurnAnswers bounds the bytes of all results of a turn. Results beyond it become errors.
+	MaxTurnAnswers = 32 << 20
 )
 
 // maxResult returns the maximum bytes of a tool's result; spec is nil if the agent does not have
@@ -28,7 +28,7 @@ func (ts *tools) maxResult(spec *agent.CompiledTool) int {
 }
 
 // reserve splits the batches of a turn's calls so that the results of each fit into most bytes, and reserves memory
-// for the results of all calls or, if that is less, of two such batches. most is turnAnswers or a tenant's share of
+// for the results of all calls or, if that is less, of two such batches. most is MaxTurnAnswers or a tenant's share of
 // the budget, whichever is less, but at least the largest result. If the memory is not free, reserve journals the
 // response, and then waits. The error is that of the journal, or the cause that ended ctx.
 func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
@@ -42,7 +42,7 @@ func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []s
 		sum += sizes[i]
 		largest = max(largest, sizes[i])
 	}
-	most := max(largest, min(ts.cfg.Answers.Share(), turnAnswers))
+	most := max(largest, min(ts.cfg.Answers.Share(), MaxTurnAnswers))
 	var err error
 	// Two times: the answers of earlier batches, and those of the next one.
 	t.answers, err = ts.cfg.Answers.Reserve(ctx, t.Run.Tenant, min(sum, 2*most), func() error {
@@ -67,12 +67,12 @@ func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []s
 	return split, nil
 }
 
-// keep adds a result to those of the turn. If they exceed turnAnswers together, it replaces the new one with an error
+// keep adds a result to those of the turn. If they exceed MaxTurnAnswers together, it replaces the new one with an error
 // result. It returns memory that neither these results nor the pending calls can need to the budget.
 func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spec *agent.CompiledTool) []loop.ToolResult {
 	before, size := BytesOf(results...), BytesOf(r)
-	if before+size > turnAnswers && before > 0 {
-		r.Content, r.Images, r.Files, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: all results of a turn may have %d bytes in total. Request less data at once", r.Name, size, turnAnswers), nil, nil, true
+	if before+size > MaxTurnAnswers && before > 0 {
+		r.Content, r.Images, r.Files, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: all results of a turn may have %d bytes in total. Request less data at once", r.Name, size, MaxTurnAnswers), nil, nil, true
 	}
 	t.pending -= int64(max(ts.maxResult(spec), minAnswer))
 	t.answers.Shrink(int64(before+BytesOf(r)) + t.pending)
