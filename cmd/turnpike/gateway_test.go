@@ -235,6 +235,8 @@ func TestTenantsPut(t *testing.T) {
 		"--indexed-metadata", "user,order")
 	put(api.TenantSettings{FourEyes: true, Review: true, Hosts: []string{}, Models: []string{"gpt-*"}, MCPCommands: []string{"npx"}, Secrets: crm}, "--indexed-metadata", "none")
 	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}}, "--four-eyes=false", "--model", "any", "--host", "any", "--secret", "any")
+	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}, Secrets: crm}, "--secret", "CRM=a.example,CRM=b.example,X")
+	put(api.TenantSettings{Review: true, MCPCommands: []string{"npx"}}, "--secret", "own")
 	put(api.TenantSettings{Suspended: true}, "--replace", "--suspended")
 	if out, err := says(t, c, "tenants", "put", "Not A Name", "--review"); err == nil || out != "" {
 		t.Errorf("an invalid name: %q, %v", out, err)

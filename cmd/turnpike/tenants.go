@@ -34,7 +34,7 @@ func tenantTable(tenants []api.Tenant) string {
 			webhook = t.Webhook.URL
 		}
 		return fmt.Sprintf("%s\t%t\t%t\t%t\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", t.Name, t.FourEyes, t.Review, t.Suspended, allowed(t.Hosts), allowed(t.Models), allowed(t.MCPCommands), allowed(t.ProviderTools),
-			allowed(secretTexts(t.Secrets)), streamTexts(t.Streams), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
+			secretsAllowed(t), streamTexts(t.Streams), allowed(append([]string{}, t.IndexedMetadata...)), webhook)
 	})
 }
 
@@ -50,7 +50,7 @@ type tenantsPutCmd struct {
 	Model        []string `help:"Models that agents may use, separated by commas: claude-*, openai/*; none allows no model; any removes the list, so that every model is allowed."`
 	MCPCommand   []string `name:"mcp-command" help:"Programs that MCP tools may start, separated by commas; none allows no program; any removes the list, so that every program is allowed."`
 	ProviderTool []string `help:"Tools that model providers run, separated by commas: web_search, anthropic/*; none allows no tool; any removes the list, so that every tool is allowed."`
-	Secret       []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret; any removes the list, so that the tenant has those of its directory only."`
+	Secret       []string `help:"Secrets that definitions may name, separated by commas: NAME, or NAME=HOST for some hosts only; none allows no secret; own (or any) removes the list, so that the tenant has those of its directory only, and the tenant default those of the deployment."`
 
 	Stream []string `help:"Streams of NATS that triggers may read, separated by commas: NAME, or NAME=SUBJECT for some subjects only; * in a name is any text; none allows no stream, default removes the list."`
 
@@ -71,6 +71,15 @@ func allowed(list []string) string {
 	default:
 		return strings.Join(list, ",")
 	}
+}
+
+// secretsAllowed formats the secrets that a tenant has. Without a list, the tenant default has all secrets of the
+// deployment, and any other tenant has those of its directory.
+func secretsAllowed(t api.Tenant) string {
+	if t.Secrets == nil && t.Name != state.DefaultTenant {
+		return "own"
+	}
+	return allowed(secretTexts(t.Secrets))
 }
 
 // listOf parses a list of permitted resources in the format of allowed.
@@ -196,7 +205,9 @@ func (c *tenantsPutCmd) change(s *api.TenantSettings) {
 		s.IndexedMetadata = listOf(c.IndexedMetadata)
 	}
 	c.changeWebhook(s)
-	if c.Secret != nil {
+	if slices.Equal(c.Secret, []string{"own"}) {
+		s.Secrets = nil
+	} else if c.Secret != nil {
 		s.Secrets = secretsOf(listOf(c.Secret))
 	}
 	if c.Stream != nil {

@@ -220,10 +220,12 @@ function Tenants(): JSX.Element {
               <td>{any(t.mcp_commands, "none")}</td>
               <td>{any(t.provider_tools, "none")}</td>
               <td>
-                {any(
-                  t.secrets?.map((s) => s.name + (s.hosts?.length ? ` (to ${s.hosts.join(", ")})` : "")),
-                  "none",
-                )}
+                {t.secrets === undefined && t.name !== "default"
+                  ? "those of its directory only"
+                  : any(
+                      t.secrets?.map((s) => s.name + (s.hosts?.length ? ` (to ${s.hosts.join(", ")})` : "")),
+                      "none",
+                    )}
               </td>
             </tr>
           ))}
