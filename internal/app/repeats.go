@@ -15,7 +15,8 @@ const (
 )
 
 // limited is a handler that limits warnings with the same message: while a dependency is unavailable, each turn and
-// each request logs the same warning. It does not limit errors, because some of them replace an audit entry.
+// each request logs the same warning. It does not limit errors, because some of them replace the audit entry of a
+// change.
 type limited struct {
 	slog.Handler
 	repeats *repeats

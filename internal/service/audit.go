@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -25,6 +26,9 @@ func (k *core) note(ctx context.Context, c access.Caller, o Operation, target st
 	k.appendEntry(ctx, c, e)
 }
 
+// appendEntry stores an entry, or logs it if it cannot. Of a change that took effect, the log line is an error, which
+// the log never leaves out. If the change failed as well, it is a warning: while the store refuses all writes there is
+// one for each request, and the log limits repeated warnings.
 func (k *core) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntry) {
 	if !k.cfg.Audited {
 		return
@@ -38,7 +42,11 @@ func (k *core) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntr
 		err = k.store.AppendAudit(ctx, c.Tenant, entry)
 	}
 	if err != nil {
-		k.log.Error("audit entry not stored", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this log line in place of the missing audit entry")
+		level := slog.LevelError
+		if e.Outcome == api.OutcomeUnknown {
+			level = slog.LevelWarn
+		}
+		k.log.Log(ctx, level, "audit entry not stored", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this log line in place of the missing audit entry")
 	}
 }
 
