@@ -13,7 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
-// Messages that two consecutive checks find cause one warning; without an answer there is no figure.
+// Messages that two consecutive checks find cause one warning; before the first count and
+// without an answer there is no figure.
 func TestUnpulledMessages(t *testing.T) {
 	t.Parallel()
 	var counts map[string]int64
@@ -33,6 +34,9 @@ func TestUnpulledMessages(t *testing.T) {
 			}
 		}
 		return all
+	}
+	if n := figures(); len(n) != 0 {
+		t.Errorf("before the first count there are figures: %v", n)
 	}
 	look := func(turns int64, err error) (warnings int) {
 		counts, failure = map[string]int64{bus.UnpulledTurns: turns}, err
