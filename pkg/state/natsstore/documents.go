@@ -44,24 +44,23 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 			return err
 		}
 	}
-	return fmt.Errorf("put %s: other processes changed it %d times in a row: retry", kind, maxConflicts)
+	return fmt.Errorf("put %s %s: other processes changed it %d times in a row: retry", kind, name, maxConflicts)
 }
 
 // putDocumentAfter stores a document if the one with sequence last is the latest of its name, and
 // deletes earlier ones, because the stream expires nothing.
 func (s *Store) putDocumentAfter(ctx context.Context, kind state.DocumentKind, d document, last uint64) error {
-	subject := s.documentSubject(kind, d.Name)
-	at, err := s.publish(ctx, subject, d, last)
+	at, err := s.publish(ctx, s.documentSubject(kind, d.Name), d, last)
 	if err != nil {
-		return fmt.Errorf("put %s: %w", kind, err)
+		return fmt.Errorf("put %s %s: %w", kind, d.Name, err)
 	}
-	return s.forgetDocument(ctx, kind, subject, at)
+	return s.forgetDocument(ctx, kind, d.Name, at)
 }
 
-// forgetDocument purges the messages of a subject before a sequence.
-func (s *Store) forgetDocument(ctx context.Context, kind state.DocumentKind, subject string, before uint64) error {
-	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
-		return fmt.Errorf("delete the previous version of the %s: %w", kind, err)
+// forgetDocument purges the messages of a document before a sequence.
+func (s *Store) forgetDocument(ctx context.Context, kind state.DocumentKind, name string, before uint64) error {
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.documentSubject(kind, name)), jetstream.WithPurgeSequence(before)); err != nil {
+		return fmt.Errorf("delete the previous version of %s %s: %w", kind, name, err)
 	}
 	return nil
 }
@@ -86,7 +85,7 @@ func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, na
 		return nil
 	default:
 		// A document that was put in the meantime has a higher sequence, and stays.
-		if err := s.forgetDocument(ctx, kind, subject, last+1); err != nil {
+		if err := s.forgetDocument(ctx, kind, name, last+1); err != nil {
 			return err
 		}
 		if _, _, err := s.document(ctx, subject); !errors.Is(err, state.ErrNotFound) {
@@ -207,7 +206,7 @@ func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, pref
 // DeleteDocument implements state.Documents.
 func (s *Store) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.documentSubject(kind, name))); err != nil {
-		return fmt.Errorf("delete %s: %w", kind, err)
+		return fmt.Errorf("delete %s %s: %w", kind, name, err)
 	}
 	return nil
 }

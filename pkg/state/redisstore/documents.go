@@ -16,7 +16,7 @@ import (
 // PutDocument implements state.Documents.
 func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name string, data json.RawMessage) error {
 	if _, err := s.write(ctx, "hset", s.keys.documents(kind), name, []byte(data)); err != nil {
-		return fmt.Errorf("put %s: %w", kind, err)
+		return fmt.Errorf("put %s %s: %w", kind, name, err)
 	}
 	return nil
 }
@@ -25,7 +25,7 @@ func (s *Store) PutDocument(ctx context.Context, kind state.DocumentKind, name s
 func (s *Store) ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error {
 	r, err := replaceScript.call(ctx, s, []string{s.keys.documents(kind)}, name, []byte(was), []byte(data))
 	if err != nil {
-		return fmt.Errorf("replace %s: %w", kind, err)
+		return fmt.Errorf("replace %s %s: %w", kind, name, err)
 	}
 	if r.str(verdictWord) == "conflict" {
 		return fmt.Errorf("%s %s: %w", kind, name, state.ErrChanged)
