@@ -69,10 +69,16 @@ func unauthenticated(err error) error {
 	return err
 }
 
+// brokenAuth is the Auth of KeyAuth with settings that cannot be used. NewGateway refuses it.
+type brokenAuth struct{ err error }
+
+// Authenticate implements Auth, for an Auth of the caller's that calls it.
+func (b brokenAuth) Authenticate(*http.Request) (Principal, error) { return Principal{}, b.err }
+
 // KeyAuth returns an Auth, for GatewayOptions, that accepts API keys, which the command turnpike and package pkg/api
 // create, tokens of users that API keys have issued, and tokens of the provider in Options.OIDC. People log in to the
 // page with an API key or at the provider. Authenticate, if an Auth of the caller's calls it, accepts no tokens of users
-// and no sessions of the page. If OIDC.ClientSecret cannot be read, the gateway responds with 503 to each request.
+// and no sessions of the page. If OIDC.ClientSecret cannot be read, NewGateway returns the error.
 func (d *Deployment) KeyAuth() Auth {
 	store := service.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)
@@ -83,7 +89,7 @@ func (d *Deployment) KeyAuth() Auth {
 		secret, err = o.ClientSecret.value("OIDC.ClientSecret").Read()
 	}
 	if err != nil {
-		return AuthFunc(func(*http.Request) (Principal, error) { return Principal{}, fmt.Errorf("OIDC: %w", err) })
+		return brokenAuth{fmt.Errorf("the OpenID provider of KeyAuth cannot be used: %w", err)}
 	}
 	return keyAuth{access.Chain{Keys: keys, OIDC: provider}, access.NewLogin(store, access.LoginConfig{
 		Keys: keys, OIDC: provider, ClientID: o.ClientID, ClientSecret: secret, Scopes: o.Scopes,
@@ -159,6 +165,8 @@ func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	}
 	switch auth := o.Auth.(type) {
 	case noAuth:
+	case brokenAuth:
+		return nil, fmt.Errorf("turnpike: GatewayOptions.Auth: %w", auth.err)
 	case keyAuth:
 		cfg.Auth, cfg.Login = auth.chain, auth.login
 	default:

@@ -332,6 +332,20 @@ func TestKeyAuth(t *testing.T) {
 	}
 }
 
+// A gateway is not made if the secret of its OpenID provider cannot be read; the error names the file and the remedy.
+func TestKeyAuthWithoutItsSecret(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(o *turnpike.Options) {
+		o.OIDC = turnpike.OIDC{Issuer: "https://id.example.com", Audience: "turnpike", ClientSecret: turnpike.Secret{File: "/nope/secret"}}
+	})
+	_, err := d.NewGateway(turnpike.GatewayOptions{Auth: d.KeyAuth()})
+	for _, want := range []string{"OIDC.ClientSecret.File", "/nope/secret", "name a file that this process may read"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewGateway = %v, want %q in it", err, want)
+		}
+	}
+}
+
 // foreignTransport is a transport that is not an *http.Transport.
 type foreignTransport struct{ http.RoundTripper }
 
