@@ -16,6 +16,10 @@ const (
 	// maxNamed bounds the turn messages of a stream, and the waiting runs, that doctor reads.
 	maxNamed = 1000
 
+	// maxPages bounds the pages in which doctor reads runs, and pageBytes the size of one: a run has up to 8 MiB.
+	maxPages  = 10
+	pageBytes = 64 << 20
+
 	// shownLost is the number of lost runs that a finding names.
 	shownLost = 10
 
@@ -90,8 +94,10 @@ type lostSearch struct {
 }
 
 func (l *lostSearch) search(ctx context.Context, named []state.RunID) error {
-	for _, id := range named {
-		if err := l.look(ctx, id, "a turn message"); err != nil {
+	loaded := make([]error, len(named))
+	each(named, func(i int, id state.RunID) { _, loaded[i] = l.store.Load(ctx, id) })
+	for i, id := range named {
+		if err := l.note(id, "a turn message", loaded[i]); err != nil {
 			return err
 		}
 	}
@@ -109,8 +115,16 @@ func (l *lostSearch) look(ctx context.Context, id state.RunID, by string) error 
 	if l.looked[id] {
 		return nil
 	}
-	l.looked[id] = true
 	_, err := l.store.Load(ctx, id)
+	return l.note(id, by, err)
+}
+
+// note notes a run that the store lacks; err is that of Load.
+func (l *lostSearch) note(id state.RunID, by string, err error) error {
+	if l.looked[id] {
+		return nil
+	}
+	l.looked[id] = true
 	switch {
 	case errors.Is(err, state.ErrDeleted):
 		return nil
@@ -127,27 +141,39 @@ func (l *lostSearch) look(ctx context.Context, id state.RunID, by string) error 
 // waiting calls fn for runs that wait for a reason, and have for some time. It counts all that it
 // looks at.
 func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, looked *int, fn func(context.Context, state.State) error) error {
-	f := state.Filter{Waiting: reason, Limit: 100}
-	for range maxNamed / f.Limit {
-		page, err := l.store.List(ctx, f)
-		if err != nil {
-			return err
-		}
-		*looked += len(page.Runs)
-		for _, st := range page.Runs {
-			if time.Since(st.UpdatedAt.Time) < newFor {
-				continue
-			}
-			if err := fn(ctx, st); err != nil {
-				return err
-			}
-		}
-		if f.Cursor = page.Next; f.Cursor == "" {
+	more, err := l.newest(ctx, state.Filter{Waiting: reason}, func(st state.State) error {
+		*looked++
+		if time.Since(st.UpdatedAt.Time) < newFor {
 			return nil
 		}
+		return fn(ctx, st)
+	})
+	if more {
+		l.all = false
 	}
-	l.all = false
-	return nil
+	return err
+}
+
+// newest calls fn for the newest maxNamed runs that a filter selects, and reports whether there are more. It reads them
+// in as few pages as it can: each page of all tenants costs the store several round trips for each tenant.
+func (l *lostSearch) newest(ctx context.Context, f state.Filter, fn func(state.State) error) (more bool, err error) {
+	f.Limit, f.Bytes = maxNamed, pageBytes
+	for range maxPages {
+		page, err := l.store.List(ctx, f)
+		if err != nil {
+			return false, err
+		}
+		for _, st := range page.Runs {
+			if err := fn(st); err != nil {
+				return false, err
+			}
+		}
+		f.Cursor, f.Limit = page.Next, f.Limit-len(page.Runs)
+		if f.Cursor == "" || f.Limit == 0 {
+			break
+		}
+	}
+	return f.Cursor != "", nil
 }
 
 // children looks for the child runs that a run waits for.
@@ -193,28 +219,16 @@ func (l *lostSearch) batch(ctx context.Context, st state.State) error {
 
 // batches looks for the runs of the newest batches.
 func (l *lostSearch) batches(ctx context.Context) error {
-	f := state.Filter{Limit: 100}
 	seen := map[state.RunID]bool{}
-	for range maxNamed / f.Limit {
-		page, err := l.store.List(ctx, f)
-		if err != nil {
-			return err
+	_, err := l.newest(ctx, state.Filter{}, func(st state.State) error {
+		first, origin, ok := st.BatchOrigin()
+		if !ok || seen[first] || time.Since(origin.CreatedAt.Time) < batchNewFor {
+			return nil
 		}
-		for _, st := range page.Runs {
-			first, origin, ok := st.BatchOrigin()
-			if !ok || seen[first] || time.Since(origin.CreatedAt.Time) < batchNewFor {
-				continue
-			}
-			seen[first] = true
-			if err := l.wholeBatch(ctx, st.BatchID(), first, origin); err != nil {
-				return err
-			}
-		}
-		if f.Cursor = page.Next; f.Cursor == "" {
-			break
-		}
-	}
-	return nil
+		seen[first] = true
+		return l.wholeBatch(ctx, st.BatchID(), first, origin)
+	})
+	return err
 }
 
 // wholeBatch looks for the runs of a batch that are missing but not deleted.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
@@ -57,26 +57,30 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 	}
 }
 
+// atOnce is the number of tenants, and of runs, that doctor reads concurrently.
+const atOnce = 16
+
 // agentFindings checks the latest versions of the agents of the default tenant and of all stored tenants, for the
 // services of tools and hooks, agents and secrets that they refer to; beyond maxAgents agents it checks only the
 // services of tools. No finding is fatal: a service may start in a moment.
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
-	tenants, err := store.Documents(ctx, state.TenantDocument)
+	stored, err := store.DocumentNames(ctx, state.TenantDocument)
 	if err != nil {
 		return []state.Finding{{Name: "agents", Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"}}
 	}
-	delete(tenants, state.DefaultTenant)
-	finder := Finder(nc, cfg.Prefix, store, secretsDir)
-	left, partly := maxAgents, 0
-	var findings []state.Finding
-	for _, tenant := range append([]string{state.DefaultTenant}, slices.Sorted(maps.Keys(tenants))...) {
-		findings = append(findings, toolsOf(ctx, nc, cfg.Prefix, tenant, store)...)
-		missing, all := missingOf(ctx, finder, tenant, store, &left)
-		findings = append(findings, missing...)
-		if !all {
-			partly++
+	tenants := []string{state.DefaultTenant}
+	for _, tenant := range stored {
+		if tenant != state.DefaultTenant {
+			tenants = append(tenants, tenant)
 		}
 	}
+	shares, partly := sharesOf(ctx, tenants, store)
+	finder := Finder(nc, cfg.Prefix, store, secretsDir)
+	found := make([][]state.Finding, len(tenants))
+	each(tenants, func(i int, tenant string) {
+		found[i] = tenantFindings(ctx, nc, cfg.Prefix, finder, tenant, store, shares[i])
+	})
+	findings := slices.Concat(found...)
 	if partly > 0 {
 		findings = append(findings, state.Finding{
 			Name: "agents", Detail: fmt.Sprintf("doctor checked %d agents, and not those of %d tenants, or not all of them, except for services of tools", maxAgents, partly),
@@ -86,6 +90,55 @@ func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secret
 	return findings
 }
 
+// each calls fn for each item, for several at once.
+func each[T any](items []T, fn func(i int, item T)) {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, item := range items {
+		group.Go(func() error {
+			fn(i, item)
+			return nil
+		})
+	}
+	_ = group.Wait() // fn returns no errors
+}
+
+// sharesOf returns the numbers of agents to check of each tenant, at most maxAgents in total, and the number of tenants
+// that have more. The first tenants get theirs first.
+func sharesOf(ctx context.Context, tenants []string, agents state.Agents) (shares []int, partly int) {
+	shares = make([]int, len(tenants))
+	each(tenants, func(i int, tenant string) {
+		names, _ := agents.AgentNames(ctx, tenant) // tenantFindings reports an error
+		shares[i] = len(names)
+	})
+	left := maxAgents
+	for i, n := range shares {
+		if n > left {
+			shares[i] = left
+			partly++
+		}
+		left -= shares[i]
+	}
+	return shares, partly
+}
+
+// tenantFindings checks the agents of a tenant: the services of the tools of all of them, and the other things that
+// the first share of them refer to.
+func tenantFindings(ctx context.Context, nc *nats.Conn, prefix string, finder *lookup.Finder, tenant string, agents state.Agents, share int) []state.Finding {
+	used, missing := map[string][]string{}, missingOf{finder: finder, tenant: tenant, places: map[string]int{}}
+	err := state.EachAgent(ctx, agents, tenant, func(v state.AgentVersion) error {
+		addNATSTools(used, v)
+		if share--; share >= 0 {
+			missing.add(ctx, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return append(missing.findings, state.Finding{Name: "tools" + of(tenant), Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"})
+	}
+	return append(toolsOf(ctx, nc, prefix, tenant, used), missing.findings...)
+}
+
 func of(tenant string) string {
 	if tenant == state.DefaultTenant {
 		return ""
@@ -93,32 +146,30 @@ func of(tenant string) string {
 	return " of tenant " + tenant
 }
 
-// missingOf reports the things that the agents of a tenant refer to and that are missing, except
-// tools, which toolsOf reports with their versions. It checks at most left agents, and reports whether that were all.
-func missingOf(ctx context.Context, finder *lookup.Finder, tenant string, agents state.Agents, left *int) (findings []state.Finding, all bool) {
-	places := map[string]int{} // in findings, by name
-	err := state.EachAgent(ctx, agents, tenant, func(v state.AgentVersion) error {
-		if *left--; *left < 0 {
-			return errEnough
-		}
-		for _, m := range missing(ctx, finder, tenant, v) {
-			name := string(m.Kind) + ": " + m.Name + of(tenant)
-			i, there := places[name]
-			if !there {
-				i = len(findings)
-				places[name] = i
-				findings = append(findings, state.Finding{Name: name, Detail: m.Why, Remedy: remedies[m.Kind]})
-			}
-			if who := " (" + v.Name + ": " + m.At + ")"; len(findings[i].Detail) < 1000 {
-				findings[i].Detail += who
-			}
-		}
-		return nil
-	})
-	return findings, !errors.Is(err, errEnough) // of another error toolsOf tells
+// missingOf collects the things that agents of a tenant refer to and that are missing, except tools, which toolsOf
+// reports with their versions.
+type missingOf struct {
+	finder   *lookup.Finder
+	tenant   string
+	places   map[string]int // in findings, by name
+	findings []state.Finding
 }
 
-var errEnough = errors.New("enough agents")
+// add adds the things that an agent lacks.
+func (l *missingOf) add(ctx context.Context, v state.AgentVersion) {
+	for _, m := range missing(ctx, l.finder, l.tenant, v) {
+		name := string(m.Kind) + ": " + m.Name + of(l.tenant)
+		i, there := l.places[name]
+		if !there {
+			i = len(l.findings)
+			l.places[name] = i
+			l.findings = append(l.findings, state.Finding{Name: name, Detail: m.Why, Remedy: remedies[m.Kind]})
+		}
+		if who := " (" + v.Name + ": " + m.At + ")"; len(l.findings[i].Detail) < 1000 {
+			l.findings[i].Detail += who
+		}
+	}
+}
 
 // missing returns the things that an agent refers to and that are missing, except tools.
 func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.AgentVersion) []lookup.Missing {
@@ -140,16 +191,12 @@ var remedies = map[lookup.Kind]string{
 	lookup.Secret: "set the secret, or run doctor where the workers run: it looks in the environment and files of this machine",
 }
 
-// toolsOf checks that each NATS tool of a tenant's agents has a service.
-func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents state.Agents) []state.Finding {
-	whose := of(tenant)
-	used, err := natsTools(ctx, agents, tenant)
-	if err != nil {
-		return []state.Finding{{Name: "tools" + whose, Detail: err.Error(), Remedy: "check that the store answers and permits this user to read it, and retry"}}
-	}
+// toolsOf checks that each NATS tool of a tenant has a service. used has the agents with a tool, by its name.
+func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, used map[string][]string) []state.Finding {
 	if len(used) == 0 {
 		return nil
 	}
+	whose := of(tenant)
 	services, err := natstool.Discover(ctx, nc, prefix, tenant)
 	if err != nil {
 		asked := toolkit.DiscoverySubject(micro.InfoVerb, prefix, tenant) + " and " + toolkit.DiscoverySubject(micro.StatsVerb, prefix, tenant)
@@ -175,24 +222,19 @@ func toolsOf(ctx context.Context, nc *nats.Conn, prefix, tenant string, agents s
 	return findings
 }
 
-// natsTools returns the names of the NATS tools and probes, each with the agents that have it.
-func natsTools(ctx context.Context, agents state.Agents, tenant string) (map[string][]string, error) {
-	used := map[string][]string{}
-	err := state.EachAgent(ctx, agents, tenant, func(a state.AgentVersion) error {
-		def, err := agent.Parse(a.Definition)
-		if err != nil {
-			return nil //nolint:nilerr // of a newer version of this program
+// addNATSTools adds an agent to used, by the names of its NATS tools and probes.
+func addNATSTools(used map[string][]string, a state.AgentVersion) {
+	def, err := agent.Parse(a.Definition)
+	if err != nil {
+		return // of a newer version of this program
+	}
+	for _, t := range def.Tools {
+		if t.Kind == toolspec.NATS {
+			used[t.Name] = append(used[t.Name], a.Name)
 		}
-		for _, t := range def.Tools {
-			if t.Kind == toolspec.NATS {
-				used[t.Name] = append(used[t.Name], a.Name)
-			}
-			if t.Probe != nil && t.Probe.Kind == toolspec.NATS {
-				name := t.Probe.Definition(t.Name).Name
-				used[name] = append(used[name], a.Name)
-			}
+		if t.Probe != nil && t.Probe.Kind == toolspec.NATS {
+			name := t.Probe.Definition(t.Name).Name
+			used[name] = append(used[name], a.Name)
 		}
-		return nil
-	})
-	return used, err
+	}
 }
