@@ -118,7 +118,7 @@ func testWatchers(t *testing.T, b bus.Bus) {
 	}
 	defer w.Stop()
 	if !w.Watched(early) {
-		t.Error("Watched of a run that was watched before Watchers = false, want true")
+		t.Error("Watchers returned after Watch, and its Watched reports false for the watched run, want true")
 	}
 	stopLate, err := b.Watch(t.Context(), late, ignore)
 	if err != nil {
@@ -312,7 +312,7 @@ func testSubmissions(t *testing.T, b bus.Bus) {
 	}
 	m = take(queues[1]) // the gateway died
 	if m.Delivered() <= seen {
-		t.Errorf("Delivered = %d after the ack wait, want more than %d", m.Delivered(), seen)
+		t.Errorf("Delivered of a message that was not acknowledged in time = %d, want more than the %d of its previous delivery", m.Delivered(), seen)
 	}
 	if m.ID() != id || id == "" {
 		t.Errorf("ID = %q, was %q", m.ID(), id)
@@ -361,7 +361,7 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 		t.Fatal(err)
 	}
 	if left, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(left) != 3 || left[2].Seq != rest[0].Seq {
-		t.Errorf("after PurgeRun there are %+v, %v; want the letters of the other runs", left, err)
+		t.Errorf("after PurgeRun of one run DeadLetters = %+v, %v; want the dead letters of the other runs", left, err)
 	}
 }
 

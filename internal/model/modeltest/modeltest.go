@@ -120,7 +120,7 @@ func (e exercise) want(t *testing.T, resp model.Response, err error, stop model.
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 	if resp.Stop != stop || resp.Provider != e.f.Name || resp.Model == "" {
-		t.Errorf("stop %q, provider %q, model %q; want stop %q, provider %q and a model", resp.Stop, resp.Provider, resp.Model, stop, e.f.Name)
+		t.Errorf("the response has stop %q, provider %q and model %q; want stop %q, provider %q and a model that is not empty", resp.Stop, resp.Provider, resp.Model, stop, e.f.Name)
 	}
 }
 
@@ -348,7 +348,7 @@ func (e exercise) deadline(t *testing.T) {
 	defer cancel()
 	_, _, err := e.one(t, ctx, model.Scripted{Text: "never", Delay: model.Duration(time.Hour)})
 	if m := e.class(t, err, model.Timeout); !errors.Is(m, context.DeadlineExceeded) {
-		t.Errorf("error %v does not wrap context.DeadlineExceeded", m)
+		t.Errorf("a call whose context expired returned %v, want an error that wraps context.DeadlineExceeded", m)
 	}
 }
 
@@ -391,10 +391,10 @@ func (e exercise) cut(t *testing.T) {
 			continue
 		}
 		if whole > 0 {
-			t.Errorf("cut after %d bytes: error %v, want a response, since fewer bytes were enough", n, err)
+			t.Errorf("the stream was cut after %d bytes: the call returned %v, want a response, since a cut after fewer bytes returned one", n, err)
 		}
 		if m := e.class(t, err, model.Transport); m.Streamed != (len(deltas) > 0) || len(resp.Parts) > 0 {
-			t.Errorf("cut after %d bytes: streamed %t after %d deltas, parts %+v; want streamed if there were deltas, and no parts", n, m.Streamed, len(deltas), resp.Parts)
+			t.Errorf("the stream was cut after %d bytes: Streamed = %t after %d deltas, with parts %+v; want true if there were deltas, and no parts", n, m.Streamed, len(deltas), resp.Parts)
 		}
 		if t.Failed() {
 			t.Fatalf("cut after %d bytes", n)

@@ -102,7 +102,7 @@ func (x replay) plain(t *testing.T) {
 	}
 	shown := cmp.Or(x.full.Shown, x.full.Text)
 	if text != shown || thinking != x.full.Thinking {
-		t.Errorf("streamed text %q and thinking %q, want %q and %q", text, thinking, shown, x.full.Thinking)
+		t.Errorf("the deltas have the text %q and the thinking %q, want %q and %q as in the response", text, thinking, shown, x.full.Thinking)
 	}
 }
 

@@ -98,7 +98,7 @@ func testDeletionsOfAgent(t *testing.T, s state.AdminStore) {
 		}
 		wg.Wait()
 		if n := deleted.Load(); n != 1 {
-			t.Errorf("round %d: %d of ten callers have deleted the agent, want 1", round, n)
+			t.Errorf("round %d: DeleteAgent succeeded for %d of ten concurrent callers, want 1", round, n)
 		}
 	}
 }
@@ -117,14 +117,14 @@ func testEqualAgents(t *testing.T, s state.AdminStore) {
 		for range 10 {
 			wg.Go(func() {
 				if got := put(definition, false); got != round+1 {
-					t.Errorf("one of ten writers of %s got version %d, want %d", definition, got, round+1)
+					t.Errorf("PutAgent of ten concurrent writers with the same definition %s returned version %d, want %d for all", definition, got, round+1)
 				}
 			})
 		}
 		wg.Wait()
 	}
 	if got := put(`{"v":1}`, true); got != 4 {
-		t.Errorf("a writer that requests another version got %d, want 4", got)
+		t.Errorf("PutAgent of an earlier definition, with a new version required, returned version %d, want 4", got)
 	}
 	if err := s.DeleteAgent(t.Context(), state.DefaultTenant, "equal"); err != nil {
 		t.Fatal(err)

@@ -41,12 +41,12 @@ func testSweepBacklog(t *testing.T, s *suite) {
 		for _, d := range due {
 			if d.Run == waits.ID {
 				if covered++; covered > 1 || !d.NeedsTurn || !d.Covered || d.Sweeps != 1 || d.Version != waits.Version {
-					t.Errorf("Sweep returns %+v for the %d. time; want it once, with its existing message", d, covered)
+					t.Errorf("Sweep returned the queued run as %+v (return %d of it); want it once, with NeedsTurn and Covered, since the backlog has its message", d, covered)
 				}
 				continue
 			}
 			if d.Covered || !released[d.Run] || !d.NeedsTurn {
-				t.Errorf("Sweep returns %+v, want the turns of released runs", d)
+				t.Errorf("Sweep returned %+v; want only the queued run, and released runs with NeedsTurn and without Covered", d)
 			}
 			delete(released, d.Run)
 		}

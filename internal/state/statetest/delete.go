@@ -97,7 +97,7 @@ func testDeleteMarker(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if _, err := s.Load(t.Context(), there.ID); err != nil {
-		t.Errorf("Load of a run that existed before PreventCreation = %v, want the run", err)
+		t.Errorf("PreventCreation of an existing run, then Load = %v, want the run unchanged", err)
 	}
 	for _, gone := range []state.State{run, never} {
 		calls := map[string]func() error{
@@ -155,7 +155,7 @@ func testDeleteKey(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if again := submit("k"); !again.Existing || again.State.ID != run.ID {
-		t.Errorf("after a refused deletion the key returns run %s, want %s", again.State.ID, run.ID)
+		t.Errorf("after Delete refused the run, Create with its idempotency key returned run %s, want %s again", again.State.ID, run.ID)
 	}
 	s.commit(t, s.mustClaim(t, run.ID, 2), state.UserMessage, state.Entry{})
 	s.commit(t, s.mustClaim(t, run.ID, 3), state.EndCompleted, state.Entry{})
@@ -163,10 +163,10 @@ func testDeleteKey(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if st, err := s.LoadByKey(t.Context(), run.Tenant, "k", "f"); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("after the deletion LoadByKey = run %q, %v, want ErrNotFound", st.ID, err)
+		t.Errorf("after Delete, LoadByKey = run %q, %v; want ErrNotFound", st.ID, err)
 	}
 	if again := submit("k"); again.Existing || again.State.ID == run.ID {
-		t.Errorf("after the deletion the key returns run %s, want a new run", again.State.ID)
+		t.Errorf("after Delete, Create with the idempotency key of the run returned run %s, want a new run", again.State.ID)
 	}
 }
 
@@ -269,9 +269,9 @@ func testSealRace(t *testing.T, s *suite) {
 		_, err := s.Load(t.Context(), run.ID)
 		switch {
 		case said == nil && (deleted == nil || err != nil):
-			t.Errorf("Signal accepted the message, the deletion returned %v and Load then %v; want the deletion refused and the run kept", deleted, err)
+			t.Errorf("Signal accepted a message during Delete, which returned %v, and Load then returned %v; want Delete refused, and the run", deleted, err)
 		case said != nil && (deleted != nil || !errors.Is(err, state.ErrDeleted)):
-			t.Errorf("Signal refused the message (%v), the deletion returned %v and Load then %v; want no error of the deletion, and ErrDeleted from Load", said, deleted, err)
+			t.Errorf("Signal refused a message (%v) during Delete, which returned %v, and Load then returned %v; want no error from Delete, and ErrDeleted from Load", said, deleted, err)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func testListDocuments(t *testing.T, s state.AdminStore) {
 	}
 	rest, err := s.ListDocuments(ctx, state.KeyDocument, "a/", first.Next, 2)
 	if err != nil || len(rest.Documents) != 2 || rest.Documents[0].Name != "a/2" {
-		t.Errorf("after a deletion the next page is %v, %v; want it to begin with a/2", rest.Documents, err)
+		t.Errorf("ListDocuments with a cursor, after its document was deleted = %v, %v; want a page that begins with a/2", rest.Documents, err)
 	}
 }
 
@@ -176,7 +176,7 @@ func testReplaceDocument(t *testing.T, s state.AdminStore) {
 		}
 		all.Wait()
 		if won.Load() != 1 {
-			t.Errorf("%d of %d writers with the same document replaced it, want 1", won.Load(), writers)
+			t.Errorf("ReplaceDocument succeeded for %d of %d concurrent writers that had read the same document, want 1", won.Load(), writers)
 		}
 		now, err := s.Document(ctx, state.DraftsOf("one"), "a.*>b")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {

@@ -207,7 +207,7 @@ func testEagerRepeated(t *testing.T, s *suite) {
 		t.Fatalf("Claim = %s, %v", taken.Outcome, err)
 	}
 	if _, done := s.commitEagerly(t, c, "eager"); done.Claimed || done.Version != 2 {
-		t.Errorf("repeated after it was taken: %+v, want version 2, not claimed", done)
+		t.Errorf("Commit, repeated after another worker claimed the next turn = %+v, want version 2, not claimed", done)
 	}
 }
 
@@ -236,7 +236,7 @@ func testEagerLost(t *testing.T, s *suite) {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
 	if c := s.mustClaim(t, run.ID, 2); c.Attempt != 2 || c.TakenOver.IsZero() {
-		t.Errorf("attempt %d, taken over at %s; want attempt 2 and a time", c.Attempt, c.TakenOver)
+		t.Errorf("Claim of an eagerly claimed turn after its lease ended = attempt %d, TakenOver %s; want attempt 2 and a time", c.Attempt, c.TakenOver)
 	}
 
 	run = s.create(t)

@@ -87,7 +87,7 @@ func testFigures(t *testing.T, s *suite) {
 	}
 	s.end(t, run.ID, 2, 2, figuresOf(key.Agent, key.Model, one))
 	if have := s.recent(t, "default"); len(have) != 1 || have[key].String() != one.String() {
-		t.Errorf("figures after a repeated commit = %v, want %v once", have, one)
+		t.Errorf("the statistics after a repeated Commit = %v, want %v, counted once", have, one)
 	}
 	if have := s.recent(t, "another"); len(have) != 0 {
 		t.Errorf("figures of another tenant = %v", have)
@@ -126,7 +126,7 @@ func testFigures(t *testing.T, s *suite) {
 	have := s.recent(t, "default")
 	got := have[key]
 	if len(have) != 1 || got[state.CounterRuns] != 4 || got[state.CounterOutputTokens] != 21 || got.Ends()[state.EndMaxTurns] != 1 || got.Histogram(state.ModelTime).Count != 3 {
-		t.Errorf("figures of four ends after the deletion of their runs = %v, want one series with 4 runs, 21 output tokens, 1 end max_turns and 3 model times", have)
+		t.Errorf("the statistics of four runs, after Delete of the runs = %v, want one series with 4 runs, 21 output tokens, 1 end max_turns and 3 model times", have)
 	}
 }
 
@@ -158,7 +158,7 @@ func testFiguresLimit(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if len(hours) == 1 && (len(have) != state.MaxSeries || have[state.OtherSeries][state.CounterRuns] != rest+1) {
-		t.Errorf("%d series, with %v in the one for the rest; want %d and %d", len(have), have[state.OtherSeries], state.MaxSeries, rest+1)
+		t.Errorf("the statistics of one hour have %d series, with the counters %v in OtherSeries; want %d series, and %d runs in OtherSeries", len(have), have[state.OtherSeries], state.MaxSeries, rest+1)
 	}
 }
 

@@ -49,10 +49,10 @@ func testNewerFormat(t *testing.T, s *suite) {
 		}
 	}
 	if counts, err := s.Counts(t.Context()); err != nil || counts[state.Queued] == 0 {
-		t.Errorf("Counts = %v, %v, want the other run, with or without the newer one", counts, err)
+		t.Errorf("Counts next to a run in a newer format = %v, %v; want the other run counted, with or without the newer one", counts, err)
 	}
 	if due, err := s.Sweep(t.Context(), 10, long, nil); err != nil || len(due) != 0 {
-		t.Errorf("Sweep = %v, %v, want nothing: the run is due for newer builds only", due, err)
+		t.Errorf("Sweep next to a run in a newer format = %v, %v; want no runs, since only newer builds may continue this one", due, err)
 	}
 	page, err := s.List(t.Context(), state.Filter{})
 	if err != nil || len(page.Runs) != 1 || page.Runs[0].ID != other.ID {

@@ -29,7 +29,7 @@ func testLoadByKey(t *testing.T, s *suite) {
 	}
 	got, err := s.LoadByKey(t.Context(), run.Tenant, "key", "f")
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("LoadByKey = %v, want the run that Load returns; Load (-) and LoadByKey (+):\n%s", err, diff)
+		t.Errorf("LoadByKey = error %v, or another run than Load; want the same run, Load (-) and LoadByKey (+):\n%s", err, diff)
 	}
 	if _, err := s.LoadByKey(t.Context(), run.Tenant, "key", "other"); !errors.Is(err, state.ErrIdempotencyConflict) {
 		t.Errorf("LoadByKey with another fingerprint = %v, want ErrIdempotencyConflict", err)

@@ -46,7 +46,7 @@ func testInterruptDuringTurn(t *testing.T, s *suite) {
 	check("Record of a response", true, abort, err)
 	length++
 	if _, err := s.Signal(t.Context(), run.ID, resultSignal("late", "c1"), long); err == nil {
-		t.Error("Signal accepts a result for a call that was interrupted, want an error")
+		t.Error("Signal accepted a result for a call that an interrupt ended, want an error")
 	}
 	// The worker claims the turn again to read the message.
 	again := c.Lease
@@ -158,7 +158,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 	}
 	commit.RequireInboxConsumed = false
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Status != state.Queued {
-		t.Errorf("Commit = %+v, %v; want queued: the message continues the run", done, err)
+		t.Errorf("Commit that ends a run with a message in its inbox = %+v, %v; want the status queued, since the message continues the run", done, err)
 	}
 	if c := s.mustClaim(t, run.ID, v+1); len(c.Signals) != 1 {
 		t.Errorf("the message is lost")
@@ -168,7 +168,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 // A pending run of a batch, or one that ended poisoned, keeps its wait.
 func testInterruptKeepsStart(t *testing.T, s *suite) {
 	if state.InterruptClosesWait(state.AwaitStart) || state.InterruptClosesWait(state.AwaitReplay(7)) {
-		t.Error("InterruptClosesWait is true for the wait for a start or a replay, want false")
+		t.Error("InterruptClosesWait of AwaitStart or of an AwaitReplay = true, want false, since an interrupt must not start these runs")
 	}
 	run := pending(t, newRun(t).ID, 1)
 	s.store(t, run)
@@ -187,7 +187,7 @@ func testReject(t *testing.T, s *suite) {
 		t.Helper()
 		_, err := s.Signal(t.Context(), run.ID, messageIn(state.Reject, id), long)
 		if e := wantErr[*state.BusyError](t, err); e.Status != want || e.ID != run.ID {
-			t.Errorf("Signal = %v, want it refused while the run is %s", err, want)
+			t.Errorf("Signal with the mode reject = %v, want a BusyError of the run with the status %s", err, want)
 		}
 	}
 	busy("s1", state.Queued)

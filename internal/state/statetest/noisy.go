@@ -68,7 +68,7 @@ func testNoisy(t *testing.T, s *suite) {
 	s.catchUp(t)
 	_, eager := s.commitEagerly(t, s.mustClaim(t, runs[1].ID, 1), "eager")
 	if !eager.Claimed || !eager.Noisy {
-		t.Errorf("Commit of a noisy tenant with an eager claim = %+v, want claimed and noisy", eager)
+		t.Errorf("Commit of a noisy tenant with an eager claim = %+v, want Claimed and Noisy true", eager)
 	}
 	if elsewhere, err := s.Create(t.Context(), state.NewRun{State: of(t, "many", 8), RedeliveryDelay: long}); err != nil || elsewhere.Noisy {
 		t.Errorf("Create on another shard = noisy %v, %v", elsewhere.Noisy, err)

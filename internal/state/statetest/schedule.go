@@ -302,7 +302,7 @@ func testEvict(t *testing.T, s *suite) {
 		t.Errorf("attempt = %d, want 2", c.Attempt)
 	}
 	if _, err := s.Renew(t.Context(), first.Lease, long, long); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Renew of the evicted = %v, want fenced", err)
+		t.Errorf("Renew of the evicted worker = %v, want ErrFenced", err)
 	}
 	if c := s.claim(t, other.ID, 1); c.Outcome != state.ClaimBusy {
 		t.Errorf("the other worker's run is %s, want busy", c.Outcome)
@@ -330,7 +330,7 @@ func testEvictParts(t *testing.T, s *suite) {
 		}
 		for _, d := range due {
 			if !left[d.Run] {
-				t.Errorf("Evict returned run %s, which it returned before or which w1 does not hold; want each run of w1 once", d.Run)
+				t.Errorf("Evict of w1 returned run %s again, or w1 has no lease of it; want each run of w1 once", d.Run)
 			}
 			delete(left, d.Run)
 		}
@@ -355,7 +355,7 @@ func testPaused(t *testing.T, s *suite) {
 					continue
 				}
 				if c.TakenOver.IsZero() || c.Attempt != 2 {
-					t.Errorf("the claim is attempt %d of a turn taken over at %s, want attempt 2 and a time", c.Attempt, c.TakenOver)
+					t.Errorf("Claim after the lease of another worker ended = attempt %d, TakenOver %s; want attempt 2 and a time", c.Attempt, c.TakenOver)
 				}
 				return
 			}
@@ -398,16 +398,16 @@ func testPaused(t *testing.T, s *suite) {
 				Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "never started")},
 			}
 			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
-				t.Errorf("Record of the evicted = %v, want fenced", err)
+				t.Errorf("Record of the evicted worker = %v, want ErrFenced", err)
 			}
 			other := first.Lease
 			other.Token = "a token that nobody had"
 			if _, err := s.Record(t.Context(), other, state.Record{From: n, Results: []state.Entry{result("c1", "forged")}}); !errors.Is(err, state.ErrFenced) {
-				t.Errorf("Record under another token = %v, want fenced", err)
+				t.Errorf("Record with another token = %v, want ErrFenced", err)
 			}
 			for range 2 {
 				if err := s.Release(t.Context(), first.Lease, 0); !errors.Is(err, state.ErrFenced) {
-					t.Errorf("Release of the evicted = %v, want fenced", err)
+					t.Errorf("Release of the evicted worker = %v, want ErrFenced", err)
 				}
 			}
 			if _, err := s.Evict(t.Context(), "w2", 100, long); err != nil {
@@ -419,10 +419,10 @@ func testPaused(t *testing.T, s *suite) {
 			}
 			c := s.mustClaim(t, run.ID, 1)
 			if c.TakenOver.IsZero() {
-				t.Error("TakenOver of the claim is zero, want the time at which the turn was taken over")
+				t.Error("Claim after its worker was lost = TakenOver zero, want the time at which the turn was taken over")
 			}
 			if c.Attempt != want || c.Paused != 1 {
-				t.Errorf("the next attempt has number %d with %d pauses, want %d with 1", c.Attempt, c.Paused, want)
+				t.Errorf("Claim after its worker was lost = attempt %d, Paused %d; want attempt %d, Paused 1", c.Attempt, c.Paused, want)
 			}
 			results := map[string]string{}
 			for id, e := range c.Journal.Results {
@@ -432,16 +432,16 @@ func testPaused(t *testing.T, s *suite) {
 				t.Errorf("the journal has the results %v, want %v", results, want)
 			}
 			if c.Journal.Started["c9"] || c.LogLen != n {
-				t.Errorf("the evicted worker started %v and wrote %d entries, want neither", c.Journal.Started, c.LogLen-n)
+				t.Errorf("Record of an evicted worker stored the start of call c9 (%v) or %d log entries, want neither: only results count after the eviction", c.Journal.Started, c.LogLen-n)
 			}
 			s.commit(t, c, state.NextTurn, state.Entry{})
 			next := s.mustClaim(t, run.ID, 2)
 			if !next.TakenOver.IsZero() || len(next.Journal.Results) > 0 {
-				t.Errorf("the next turn has the takeover time %s and the results %v, want neither", next.TakenOver, next.Journal.Results)
+				t.Errorf("Claim of the turn after a takeover = TakenOver %s, journal results %v; want zero and none", next.TakenOver, next.Journal.Results)
 			}
 			s.commit(t, next, state.EndCompleted, state.Entry{})
 			if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
-				t.Errorf("Record after the commit = %v, want fenced", err)
+				t.Errorf("Record after the commit = %v, want ErrFenced", err)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func testSignalWakes(t *testing.T, s *suite) {
 	}
 	// The second result is accepted while the run is queued.
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s2", "c2"), long); err != nil || w.Publish {
-		t.Errorf("second Signal = %+v, %v; want it stored without a message", w, err)
+		t.Errorf("Signal with a second result, for a queued run = %+v, %v; want it stored, and Publish false", w, err)
 	}
 	c := s.mustClaim(t, run.ID, v)
 	if len(c.Signals) != 2 || c.Signals[0].ID != "s1" || c.Signals[1].ID != "s2" {
@@ -85,7 +85,7 @@ func testSignalRefused(t *testing.T, s *suite) {
 	}
 	answer := "x"
 	if _, err := s.Signal(t.Context(), run.ID, state.Signal{ID: "s4", Answer: &answer}, long); err == nil {
-		t.Error("Signal accepts an answer to a run without a question, want an error")
+		t.Error("Signal accepted an answer for a run that has no question, want an error")
 	}
 	if w, err := s.Signal(t.Context(), run.ID, resultSignal("s5", "c1", "c2"), long); err != nil || !w.Publish {
 		t.Fatalf("Signal = %+v, %v", w, err)
@@ -207,7 +207,7 @@ func testSignalDuringTurn(t *testing.T, s *suite) {
 	}
 	c = s.mustClaim(t, run.ID, 2)
 	if len(c.Signals) != 1 || c.State.Status != state.Waiting {
-		t.Errorf("signals %s, header %s; want the message, and the header as committed", encode(t, c.Signals), c.State.Status)
+		t.Errorf("Claim of a run that a message continues = signals %s, status %s; want the message, and the status waiting as committed", encode(t, c.Signals), c.State.Status)
 	}
 }
 
@@ -255,7 +255,7 @@ func testMessageContinues(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if done := s.commit(t, c, state.EndCompleted, state.Entry{}); done.Status != state.Queued {
-		t.Errorf("Commit = %+v, want queued: a message is pending", done)
+		t.Errorf("Commit that ends a run with a message in its inbox = %+v, want the status queued", done)
 	}
 }
 
@@ -304,7 +304,7 @@ func testAbort(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if d := s.sweepFor(t, lost.ID, long); !d.NeedsTurn || d.Priority != state.High {
-		t.Errorf("Sweep of an aborted run = %+v, want its turn in the lane high", d)
+		t.Errorf("Sweep after Abort of the run = %+v, want NeedsTurn with the priority high", d)
 	}
 }
 
@@ -420,7 +420,7 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 		}
 	}
 	if taken == 0 || taken > state.MaxSignals || taken*len(text) > state.MaxSignalBytes {
-		t.Errorf("the inbox accepted %d signals with %d bytes of text, want 1 to %d signals with at most %d bytes", taken, taken*len(text), state.MaxSignals, state.MaxSignalBytes)
+		t.Errorf("Signal filled the inbox with %d signals and %d bytes of text, want 1 to %d signals with at most %d bytes", taken, taken*len(text), state.MaxSignals, state.MaxSignalBytes)
 	}
 	if _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); err != nil {
 		t.Errorf("Abort = %v", err)
@@ -468,7 +468,7 @@ func testSignalKeys(t *testing.T, s *suite) {
 		}
 		m.Fingerprint = "other"
 		if _, err := s.Signal(t.Context(), run.ID, m, long); !errors.Is(err, state.ErrIdempotencyConflict) {
-			t.Errorf("another message with the id %q: %v, want a conflict (signal %d)", m.ID, err, i)
+			t.Errorf("Signal with the used id %q and another message = %v, want ErrIdempotencyConflict (signal %d)", m.ID, err, i)
 		}
 	}
 	w, err := s.Signal(t.Context(), run.ID, start, long)
@@ -480,6 +480,6 @@ func testSignalKeys(t *testing.T, s *suite) {
 	}
 	c := s.mustClaim(t, run.ID, w.Version)
 	if len(c.Signals) != len(sent)+1 || !c.Signals[len(sent)].Start {
-		t.Errorf("the inbox has %d signals, want %d messages and the start", len(c.Signals), len(sent))
+		t.Errorf("Claim after the start of a waiting run = %d signals, want its %d messages, then the start", len(c.Signals), len(sent))
 	}
 }

@@ -50,20 +50,20 @@ func testStarts(t *testing.T, s *suite) {
 	never.Token = "of nobody"
 	foreign := state.Record{From: n, Results: []state.Entry{result("c3", "of a lease that nobody had")}}
 	if _, err := s.Record(t.Context(), never, foreign); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record under a lease that never existed = %v, want fenced", err)
+		t.Errorf("Record with a lease that no worker ever had = %v, want ErrFenced", err)
 	}
 	late := state.Record{From: n, Results: []state.Entry{result("c1", "late"), result("c2", "late"), result("c3", "late")}}
 	if _, err := s.Record(t.Context(), first.Lease, late); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record of the evicted = %v, want fenced", err)
+		t.Errorf("Record of the evicted worker = %v, want ErrFenced", err)
 	}
 	repeated := state.Record{From: n, Results: []state.Entry{result("c2", "later still"), result("c3", "later still")}}
 	if _, err := s.Record(t.Context(), first.Lease, repeated); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("second Record of the evicted = %v, want fenced", err)
+		t.Errorf("second Record of the evicted worker = %v, want ErrFenced: it may report its results once", err)
 	}
 	evict("w2")
 	late.Results = []state.Entry{result("c1", "of the second start")}
 	if _, err := s.Record(t.Context(), second.Lease, late); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record of the evicted = %v, want fenced", err)
+		t.Errorf("Record of the evicted worker = %v, want ErrFenced", err)
 	}
 	third := s.mustClaim(t, run.ID, 1)
 	again.Token = second.Lease.Token

@@ -25,7 +25,7 @@ func timerID(name string) state.TimerID {
 func testTimer(t *testing.T, s state.Timers) {
 	id := timerID("daily")
 	if due, err := s.Timer(t.Context(), id); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("a timer that was never put = %v, %v, want ErrNotFound", due, err)
+		t.Errorf("Timer of a name that was never put = %v, %v; want ErrNotFound", due, err)
 	}
 	putTimer(t, s, id, time.Now().Add(long))
 	claimTimers(t, s, 9)
@@ -43,7 +43,7 @@ func testTimer(t *testing.T, s state.Timers) {
 	isDue(t, s, id, next)
 	again := claimTimers(t, s, 9, id)[0]
 	if !again.Due.Equal(next) || again.Version == c.Version {
-		t.Errorf("the second claim is %+v, want one that differs from %+v and is for %v", again, c, next)
+		t.Errorf("second ClaimTimers = %+v, want another version than the first, %+v, with Due %v", again, c, next)
 	}
 	tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
 	if err := s.AckTimer(t.Context(), again, tomorrow); err != nil {
@@ -52,7 +52,7 @@ func testTimer(t *testing.T, s state.Timers) {
 	isDue(t, s, id, tomorrow)
 	claimTimers(t, s, 9)
 	if err := s.AckTimer(t.Context(), again, bygone); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the second acknowledgement of a claim = %v, want ErrFenced", err)
+		t.Errorf("second AckTimer of a claim = %v, want ErrFenced", err)
 	}
 	isDue(t, s, id, tomorrow)
 }
@@ -73,7 +73,7 @@ func testTimerRemove(t *testing.T, s state.Timers) {
 			t.Errorf("a removed timer = %v, want ErrNotFound", err)
 		}
 		if err := s.AckTimer(t.Context(), c, bygone); !errors.Is(err, state.ErrFenced) {
-			t.Errorf("the acknowledgement of a removed timer = %v, want ErrFenced", err)
+			t.Errorf("AckTimer of a removed timer = %v, want ErrFenced", err)
 		}
 		putTimer(t, s, id, time.Time{})
 		claimTimers(t, s, 9)
@@ -132,7 +132,7 @@ func testTimerLease(t *testing.T, s state.Timers) {
 		}
 	}
 	if len(second) != 1 || second[0].TimerID != id || !second[0].Due.Equal(bygone) || second[0].Version == first.Version {
-		t.Errorf("after the lease the claims are %+v, want one of timer %v, due %v, with another version than %d", second, id, bygone, first.Version)
+		t.Errorf("ClaimTimers after the lease of a claim = %+v; want one claim of timer %v, due %v, with another version than %d", second, id, bygone, first.Version)
 	}
 }
 
@@ -203,7 +203,7 @@ func testTimerList(t *testing.T, s state.Timers) {
 			for _, l := range page {
 				got = append(got, l.Name)
 				if !l.Due.Equal(due[l.Name]) || l.Note != "" {
-					t.Errorf("the timer %.80q is listed as due %v with the note %q, want %v", l.Name, l.Due, l.Note, due[l.Name])
+					t.Errorf("ListTimers has timer %.80q due %v with the note %q, want due %v without a note", l.Name, l.Due, l.Note, due[l.Name])
 				}
 			}
 			if len(page) < limit {
@@ -213,7 +213,7 @@ func testTimerList(t *testing.T, s state.Timers) {
 	}
 	for _, limit := range []int{1, 7, len(names), 1000} {
 		if got := list(limit); !slices.Equal(got, names) {
-			t.Errorf("ListTimers with limit %d returned %.80q, want %.80q", limit, got, names)
+			t.Errorf("ListTimers in pages of %d = %.80q, want %.80q", limit, got, names)
 		}
 	}
 	for _, name := range names[:len(names)/2] {
@@ -221,7 +221,7 @@ func testTimerList(t *testing.T, s state.Timers) {
 	}
 	names = names[len(names)/2:]
 	if got := list(7); !slices.Equal(got, names) {
-		t.Errorf("after half of the timers were removed, ListTimers returned %.80q, want %.80q", got, names)
+		t.Errorf("ListTimers after half of the timers were removed = %.80q, want %.80q", got, names)
 	}
 	if got, err := s.ListTimers(t.Context(), "none", "schedule", "", 9); err != nil || len(got) > 0 {
 		t.Errorf("ListTimers for a tenant without timers = %v, %v, want none", got, err)
@@ -250,7 +250,7 @@ func testTimerNote(t *testing.T, s state.Timers) {
 		}
 		listed(state.Timer{Name: id.Name, Due: next, Note: note})
 		if again := claimFor(t, s, 0, id); again.Note != note || !again.Due.Equal(next) {
-			t.Errorf("the next claim has the note %q and is for %v, want %q and %v", again.Note, again.Due, note, next)
+			t.Errorf("ClaimTimers after AckTimer with a note = note %q, due %v; want %q, %v", again.Note, again.Due, note, next)
 		}
 		listed(state.Timer{Name: id.Name, Due: next, Note: note}) // a claimer that dies leaves it
 		late.Note = "late"

@@ -22,7 +22,7 @@ func testAdmit(t *testing.T, s *suite) {
 		t.Helper()
 		a, err := s.Admit(t.Context(), root.ID, runs, limit)
 		if err != nil || a.Ended != ended || !slices.Equal(a.Refused, refused) {
-			t.Errorf("Admit(%v, %d) = %+v, %v; want %v refused, ended %t", runs, limit, a, err, refused, ended)
+			t.Errorf("Admit(runs %v, limit %d) = %+v, %v; want Refused %v, Ended %t", runs, limit, a, err, refused, ended)
 		}
 	}
 	admit(4, false, nil, runs[:3]...)
@@ -60,6 +60,6 @@ func testAdmit(t *testing.T, s *suite) {
 	}
 	asking.Wait()
 	if taken != 10 {
-		t.Errorf("%d runs were admitted to a tree with a maximum of 10, want 10", taken)
+		t.Errorf("concurrent calls of Admit with the limit 10 admitted %d runs, want 10", taken)
 	}
 }

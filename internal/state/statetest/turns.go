@@ -23,7 +23,7 @@ func testClaimOutcomes(t *testing.T, s *suite) {
 	}
 	c := s.mustClaim(t, run.ID, 1)
 	if c.Attempt != 1 || c.Base != 1 || c.State.LogLen() != 1 || c.State.Version != 1 || c.Now.IsZero() {
-		t.Errorf("claim = attempt %d, base %d, log %d, version %d, now %s; want 1, 1, 1, 1 and a time", c.Attempt, c.Base, c.State.LogLen(), c.State.Version, c.Now)
+		t.Errorf("Claim of a new run = Attempt %d, Base %d, LogLen %d, Version %d, Now %s; want 1, 1, 1, 1 and a time", c.Attempt, c.Base, c.State.LogLen(), c.State.Version, c.Now)
 	}
 	if got := s.claim(t, run.ID, 1); got.Outcome != state.ClaimBusy || got.Busy <= 0 || got.Busy > long+time.Minute { // two processes may read the store's clock with different delays
 		t.Errorf("leased: %s for %s", got.Outcome, got.Busy)
@@ -89,13 +89,13 @@ func testLeaseExpiry(t *testing.T, s *suite) {
 		t.Fatalf("second claim = %s, attempt %d; want claimed, 2", second.Outcome, second.Attempt)
 	}
 	if _, err := s.Renew(t.Context(), first.Lease, long, long); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Renew of the first = %v, want fenced", err)
+		t.Errorf("Renew with the first lease = %v, want ErrFenced", err)
 	}
 	if _, err := s.Record(t.Context(), first.Lease, state.Record{From: 1, Entries: []state.Entry{response(1, "x")}}); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Record of the first = %v, want fenced", err)
+		t.Errorf("Record with the first lease = %v, want ErrFenced", err)
 	}
 	if err := s.Release(t.Context(), first.Lease, 0); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("Release of the first = %v, want fenced", err)
+		t.Errorf("Release with the first lease = %v, want ErrFenced", err)
 	}
 	s.commit(t, second, state.EndCompleted, state.Entry{})
 }
@@ -156,7 +156,7 @@ func testRecord(t *testing.T, s *suite) {
 	s.commit(t, again, state.NextTurn, state.Entry{})
 	next := s.mustClaim(t, run.ID, 2)
 	if len(next.Journal.Started)+len(next.Journal.Results) != 0 || next.Base != 3 {
-		t.Errorf("after the commit: journal %s, base %d; want empty, 3", encode(t, next.Journal), next.Base)
+		t.Errorf("Claim after Commit = journal %s, Base %d; want an empty journal, 3", encode(t, next.Journal), next.Base)
 	}
 }
 
@@ -208,15 +208,15 @@ func testCommitFenced(t *testing.T, s *suite) {
 	}
 	next := move(t, first.State, state.EndModelError, state.Entry{})
 	if _, err := s.Commit(t.Context(), first.Lease, commitOf(first, next)); !errors.Is(err, state.ErrFenced) {
-		t.Fatalf("Commit after eviction = %v, want fenced", err)
+		t.Fatalf("Commit after eviction = %v, want ErrFenced", err)
 	}
 	second := s.mustClaim(t, run.ID, 1)
 	if _, err := s.Commit(t.Context(), first.Lease, commitOf(first, next)); !errors.Is(err, state.ErrFenced) {
-		t.Fatalf("Commit under a second lease = %v, want fenced", err)
+		t.Fatalf("Commit with a second lease = %v, want ErrFenced", err)
 	}
 	s.commit(t, second, state.NextTurn, state.Entry{})
 	if _, err := s.Commit(t.Context(), first.Lease, commitOf(first, next)); !errors.Is(err, state.ErrFenced) {
-		t.Fatalf("Commit of a finished turn = %v, want fenced", err)
+		t.Fatalf("Commit of a finished turn = %v, want ErrFenced", err)
 	}
 	if got, _ := s.Load(t.Context(), run.ID); got.Version != 2 || got.Status != state.Queued {
 		t.Errorf("state = %s, version %d", got.Status, got.Version)
@@ -288,7 +288,7 @@ func testRelease(t *testing.T, s *suite) {
 	}
 	c = s.mustClaim(t, run.ID, 1)
 	if c.Attempt != 1 || !c.Journal.Started["c1"] {
-		t.Errorf("claim = attempt %d, journal %s; want 1 with the journal kept", c.Attempt, encode(t, c.Journal))
+		t.Errorf("Claim after Release = attempt %d, journal %s; want attempt 1, and the journal with the start of c1", c.Attempt, encode(t, c.Journal))
 	}
 }
 

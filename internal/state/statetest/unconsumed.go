@@ -67,7 +67,7 @@ func testRequireInboxConsumed(t *testing.T, s *suite) {
 			}
 			s.mustSignal(t, run.ID, message("m2", "after"))
 			if done, err := end(c, reason, 0); !errors.Is(err, state.ErrUnconsumedSignals) {
-				t.Errorf("%s with a message from before the abort: %+v, %v; want ErrUnconsumedSignals", reason, done, err)
+				t.Errorf("Commit that ends an aborted run as %s, with a message from before the abort in its inbox = %+v, %v; want ErrUnconsumedSignals", reason, done, err)
 			}
 			done, err := end(c, reason, 1)
 			wantEnd(t, run.ID, done, err, state.Queued)
