@@ -56,7 +56,7 @@ type whole int64
 func (w *whole) UnmarshalJSON(data []byte) error {
 	f, err := strconv.ParseFloat(string(data), 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-		return refuse("Error: %.40s is not a whole number", data)
+		return refuse("Error: %.40s is not a whole number: send one", data)
 	}
 	*w = whole(f)
 	return nil
@@ -67,12 +67,12 @@ func ParseCommand(arguments json.RawMessage) (Command, error) {
 	var c Command
 	if err := json.Unmarshal(arguments, &c); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return Command{}, refuse("Error: %s cannot be a %s", wrong.Field, wrong.Value)
+			return Command{}, refuse("Error: %s cannot be a %s: send the type that the schema of the tool requires", wrong.Field, wrong.Value)
 		}
 		if refusal, ok := errors.AsType[Refusal](err); ok {
 			return Command{}, refusal
 		}
-		return Command{}, refuse("Error: the arguments are not a JSON object")
+		return Command{}, refuse("Error: the arguments are not a JSON object: send one")
 	}
 	return c, c.check()
 }
@@ -98,7 +98,7 @@ func (c *Command) check() error {
 		}
 	case "rename":
 		if c.OldPath == "" || c.NewPath == "" {
-			return refuse("Error: rename needs old_path and new_path")
+			return refuse("Error: rename needs old_path and new_path: send both")
 		}
 		if err := CheckPath(c.OldPath); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (c *Command) check() error {
 		missing = "path"
 	}
 	if missing != "" {
-		return refuse("Error: %s needs %s", c.Command, missing)
+		return refuse("Error: the command %s needs %s: send it", c.Command, missing)
 	}
 	return CheckPath(c.Path)
 }
@@ -194,9 +194,9 @@ func (ch *Change) conflict(d *Directory) error {
 	case expected:
 		return nil
 	case 0:
-		return refuse("Error: The path %s does not exist, it has been deleted or moved since version %d", target, expected)
+		return refuse("Error: The path %s does not exist, it has been deleted or moved since version %d: view its directory, then decide again", target, expected)
 	}
-	return refuse("Error: %s has changed since version %d: it has version %d now. View it, then decide again", target, expected, latest)
+	return refuse("Error: %s has changed since version %d, it has version %d now: view it, then decide again", target, expected, latest)
 }
 
 // said returns the result of a change that has made a version of d.
@@ -318,7 +318,7 @@ func (c *Command) rename(d *Directory, w Writer) error {
 	case c.NewPath == Root || len(d.tree(c.NewPath)) > 0:
 		return refuse("Error: The destination %s already exists", c.NewPath)
 	case strings.HasPrefix(c.NewPath, c.OldPath+"/"):
-		return refuse("Error: %s cannot be moved into itself", c.OldPath)
+		return refuse("Error: %s cannot be moved into itself: send another new_path", c.OldPath)
 	}
 	moved := map[string]File{}
 	for _, p := range files {

@@ -48,9 +48,9 @@ func TestCommands(t *testing.T) {
 		{`{"command":"view","path":"/memories/a.md","view_range":[2,1]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has 2 lines, -1 is the end"},
 		{`{"command":"view","path":"/memories/a.md","view_range":[3,4]}`, "Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has 2 lines, -1 is the end"},
 		{`{"command":"view","path":"/memories/a.md","view_range":[1.0,1e0]}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     1\tone"},
-		{`{"command":"view","path":"/memories/a.md","view_range":[1.5,2]}`, "Error: 1.5 is not a whole number"},
-		{`{"command":"view","path":7}`, "Error: path cannot be a number"},
-		{`{"command":"view"}`, "Error: view needs path"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[1.5,2]}`, "Error: 1.5 is not a whole number: send one"},
+		{`{"command":"view","path":7}`, "Error: path cannot be a number: send the type that the schema of the tool requires"},
+		{`{"command":"view"}`, "Error: the command view needs path: send it"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "The memory file has been edited. (version 2)\n     1\tone\n     2\t2"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "No replacement was performed, old_str `two` did not appear verbatim in /memories/a.md."},
 		{`{"command":"str_replace","path":"/memories/b.md","old_str":"two"}`, "Error: The path /memories/b.md does not exist. Please provide a valid path."},
@@ -58,19 +58,19 @@ func TestCommands(t *testing.T) {
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"one","new_str":"1"}`, "No replacement was performed. Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"},
 		{`{"command":"insert","path":"/memories/a.md","insert_line":4,"insert_text":"x"}`, "Error: Invalid `insert_line` parameter: 4. It should be within the range of lines of the file: [0, 3]"},
 		{`{"command":"insert","path":"/memories/b.md","insert_line":0,"insert_text":"x"}`, "Error: The path /memories/b.md does not exist"},
-		{`{"command":"insert","path":"/memories/a.md","insert_line":0,"insert_text":"x","version":2}`, "Error: /memories/a.md has changed since version 2: it has version 3 now. View it, then decide again"},
+		{`{"command":"insert","path":"/memories/a.md","insert_line":0,"insert_text":"x","version":2}`, "Error: /memories/a.md has changed since version 2, it has version 3 now: view it, then decide again"},
 		{`{"command":"create","path":"/memories/dir/sub/c.md","file_text":"12345"}`, "File created successfully at: /memories/dir/sub/c.md (version 4)"},
 		{`{"command":"create","path":"/memories/dir/.hidden","file_text":"1"}`, "File created successfully at: /memories/dir/.hidden (version 5)"},
 		{`{"command":"view","path":"/memories/"}`, "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n0.0K\t/memories\n0.0K\t/memories/a.md\n0.0K\t/memories/dir\n0.0K\t/memories/dir/sub"},
 		{`{"command":"create","path":"/memories/dir","file_text":"x"}`, "Error: /memories/dir is a directory: name a file in it, such as /memories/dir/notes.md, or another path"},
 		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/a.md"}`, "Error: The destination /memories/a.md already exists"},
-		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/dir/x"}`, "Error: /memories/dir cannot be moved into itself"},
+		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/dir/x"}`, "Error: /memories/dir cannot be moved into itself: send another new_path"},
 		{`{"command":"rename","old_path":"/memories/none","new_path":"/memories/x"}`, "Error: The path /memories/none does not exist"},
 		{`{"command":"rename","old_path":"/memories/dir/","new_path":"/memories/moved/"}`, "Successfully renamed /memories/dir to /memories/moved (version 6)"},
 		{`{"command":"view","path":"/memories/moved/sub/c.md"}`, "Here's the content of /memories/moved/sub/c.md with line numbers (version 6):\n     1\t12345"},
-		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has changed since version 5: it has version 6 now. View it, then decide again"},
+		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has changed since version 5, it has version 6 now: view it, then decide again"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Successfully deleted /memories/moved"},
-		{`{"command":"delete","path":"/memories/moved","version":6}`, "Error: The path /memories/moved does not exist, it has been deleted or moved since version 6"},
+		{`{"command":"delete","path":"/memories/moved","version":6}`, "Error: The path /memories/moved does not exist, it has been deleted or moved since version 6: view its directory, then decide again"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Error: The path /memories/moved does not exist"},
 		{`{"command":"delete","path":"/memories"}`, "Error: the directory /memories itself cannot be deleted: delete what is in it"},
 		{`{"command":"create","path":"/memories/big","file_text":"` + strings.Repeat("x", 400) + `"}`, "Error: the memory would have 437 bytes, at most 400 are allowed: delete or shorten files"},
@@ -78,9 +78,9 @@ func TestCommands(t *testing.T) {
 		{`{"command":"create","path":"/memories/../x","file_text":"x"}`, `Error: the path "/memories/../x" has a part that is empty, is . or .., has white space at an end, or has control characters: use another path`},
 		{`{"command":"create","path":"/memoriesx","file_text":"x"}`, "Error: the path /memoriesx is not in /memories: begin it with that directory"},
 		{`{"command":"create","path":"/memories/x","file_text":"a\u0000"}`, "Error: the text for /memories/x has control characters or is not UTF-8: remove them"},
-		{`{"command":"create","path":"/memories/x"}`, "Error: create needs file_text"},
-		{`{"command":"insert","path":"/memories/x","insert_text":"x"}`, "Error: insert needs insert_line"},
-		{`{"command":"str_replace","path":"/memories/x","new_str":"x"}`, "Error: str_replace needs old_str"},
+		{`{"command":"create","path":"/memories/x"}`, "Error: the command create needs file_text: send it"},
+		{`{"command":"insert","path":"/memories/x","insert_text":"x"}`, "Error: the command insert needs insert_line: send it"},
+		{`{"command":"str_replace","path":"/memories/x","new_str":"x"}`, "Error: the command str_replace needs old_str: send it"},
 		{`{"command":"move"}`, `Error: command is "move": use view, create, str_replace, insert, delete or rename`},
 	} {
 		if got := do(d, fmt.Sprint("key ", i), c.arguments); got != c.want {
@@ -200,7 +200,7 @@ func TestConflict(t *testing.T) {
 		seen, _ := memory.Seen(log, "memory")
 		return memory.NewChange(c, memory.Writer{Run: run, Key: key, Limit: 1000, Seen: seen}).Apply(d)
 	}
-	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has changed since version 1: it has version 2 now") {
+	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has changed since version 1, it has version 2 now") {
 		t.Errorf("a file that another run has changed since it was read: %v", err)
 	}
 	if err := change("4", "run_2", history([2]string{view, saw}, [2]string{view, do(d, "", view)})); err != nil {
