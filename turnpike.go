@@ -64,7 +64,7 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 	attend.Go(func() {
 		if err := d.gateway.Attend(attending); err != nil && attending.Err() == nil {
 			log := d.core.Config().Logger
-			log.Warn("heartbeats of this process not sent", "error", err, "hint", "check that NATS is reachable; without heartbeats an upgrade of stored formats does not wait for this process")
+			log.Warn("heartbeats of this process not sent", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation. Without heartbeats, an upgrade of stored formats does not wait for this process")
 		}
 	})
 	d.close = sync.OnceFunc(func() {

@@ -49,7 +49,7 @@ func (d *Deployment) monitor() error {
 }
 
 // errEndedByServer is why a connection is lost for which the client has no error.
-var errEndedByServer = errors.New("the server has closed the connection: it may have stopped")
+var errEndedByServer = errors.New("the server has closed the connection: find in its log whether it stopped, and start it again")
 
 // watchNATS reports the connection as c until ctx ends.
 func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {

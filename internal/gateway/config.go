@@ -200,7 +200,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("%w (TURNPIKE_TENANT)", err))
 	}
 	if c.ShutdownDelay < 0 {
-		errs = append(errs, fmt.Errorf("the drain is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))
+		errs = append(errs, fmt.Errorf("the time to serve after SIGTERM is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))
 	}
 	return errors.Join(errs...)
 }

@@ -46,7 +46,7 @@ func (k *core) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntr
 		if e.Outcome == api.OutcomeUnknown {
 			level = slog.LevelWarn
 		}
-		k.log.Log(ctx, level, "audit entry not stored", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "check that the store is reachable, and keep this log line in place of the missing audit entry")
+		k.log.Log(ctx, level, "audit entry not stored", "error", err, "principal", c.Principal.Name, "tenant", c.Tenant, "action", e.Action, "target", e.Target, "outcome", e.Outcome, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation. Keep this log line in place of the missing audit entry")
 	}
 }
 

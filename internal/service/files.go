@@ -229,7 +229,7 @@ func (s *Files) Keep(ctx context.Context) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("unused files not deleted, the gateway retries", "error", err, "hint", "check that the store and NATS are reachable")
+			s.log.Warn("unused files not deleted, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		}
 		select {
 		case <-tick.C:

@@ -99,7 +99,7 @@ func (l *lag) figures() figures {
 }
 
 // errNoFigures reports that the bus did not return its queue lengths.
-var errNoFigures = errors.New("the lengths of the queues cannot be read from NATS: check with `turnpike doctor` that NATS is reachable and takes writes")
+var errNoFigures = errors.New("the lengths of the queues cannot be read from NATS: run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 
 // ask reads the current figures, or none. While the bus rejects writes it returns none: runs then
 // wait in the store, and empty queues would make an autoscaler stop the workers.

@@ -176,7 +176,7 @@ func (o *outbox) drop(l *letter) {
 	o.lost.Inc()
 	if !o.full {
 		o.full = true
-		o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes it instead", "waiting", len(o.waiting), "hint", "check that NATS is reachable; turnpike_outbox_dropped_total counts these messages")
+		o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes it instead", "waiting", len(o.waiting), "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation; turnpike_outbox_dropped_total counts these messages")
 	}
 }
 
@@ -184,7 +184,7 @@ func (o *outbox) drop(l *letter) {
 func (o *outbox) failed(err error) {
 	if !o.away {
 		o.away, o.since = true, time.Now()
-		o.log.Warn("NATS accepts no messages, this gateway retries", "error", err, "hint", "check that NATS is reachable and its disk is not full")
+		o.log.Warn("NATS accepts no messages, this gateway retries", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
 	}
 }
 

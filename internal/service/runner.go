@@ -69,7 +69,7 @@ func (r *runner) run(ctx context.Context) {
 			return
 		}
 		if failures > 1 { // the first may be a restart of the server
-			r.s.log.Warn("trigger cannot read its stream, the gateway retries", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "check that the stream exists, that the tenant may read it, and that NATS is reachable")
+			r.s.log.Warn("trigger cannot read its stream, the gateway retries", "error", err, "tenant", r.key.tenant, "trigger", r.key.name, "hint", "do what the error says; if it has no remedy, check that the stream exists and that the gateway's NATS user may read it, and run `turnpike doctor`")
 			r.fail(ctx, err, 0)
 		}
 		wait(ctx, retryDelay(failures)/2)
@@ -191,7 +191,7 @@ func hold(ctx context.Context, m StreamMessage, delay time.Duration) error {
 }
 
 // errLate reports a message that has waited so long for a share that NATS may deliver it to another gateway.
-var errLate = errors.New("the message waited too long for its run")
+var errLate = errors.New("the message waited too long for its run: nothing to do, NATS delivers it again")
 
 // inTurn reads a message and calls fn with it once the tenant has a free share. It returns errLate if that took too
 // long.
@@ -244,7 +244,7 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 		return outcomeRetried, temporary
 	}
 	if err := r.bury(ctx, m, p); err != nil {
-		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check with `turnpike doctor` that NATS is reachable and takes writes")
+		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
 		_ = m.Nak(retryDelay(m.Delivered()))
 		return outcomeRetried, true
 	}

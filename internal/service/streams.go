@@ -74,7 +74,7 @@ type StreamMessage interface {
 }
 
 // ErrNoMessage reports a message that its stream has deleted.
-var ErrNoMessage = errors.New("the stream has deleted the message, so it cannot be read any more")
+var ErrNoMessage = errors.New("the stream has deleted the message: publish it again if its run is still wanted")
 
 // StreamAckWait is the time after which NATS delivers an unacknowledged message of a trigger again.
 const StreamAckWait = 30 * time.Second

@@ -136,7 +136,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 		return err
 	}
 	if err := s.bus.CloseTenant(ctx, name); err != nil {
-		s.log.Warn("tenant deleted, but it still accepts submissions over NATS", "error", err, "tenant", name, "hint", "when NATS is reachable, create the tenant again and delete it again")
+		s.log.Warn("tenant deleted, but it still accepts submissions over NATS", "error", err, "tenant", name, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation. Then create the tenant again and delete it again")
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s *Tenants) open(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, openTenantTimeout)
 	defer cancel()
 	if err := s.bus.OpenTenant(ctx, name); err != nil {
-		s.log.Warn("tenant does not accept submissions over NATS yet, the gateway retries", "error", err, "tenant", name, "hint", "check that NATS is reachable")
+		s.log.Warn("tenant does not accept submissions over NATS yet, the gateway retries", "error", err, "tenant", name, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 		s.look("")
 	}
 }
@@ -201,7 +201,7 @@ func (s *Tenants) Keep(ctx context.Context) {
 			err = s.bus.KeepTenants(ctx, append(all, s.cfg.Tenant))
 		}
 		if err != nil && !failed && ctx.Err() == nil {
-			s.log.Warn("NATS streams of tenants not updated, the gateway retries", "error", err, "hint", "check that NATS and the store are reachable")
+			s.log.Warn("NATS streams of tenants not updated, the gateway retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		}
 		failed = err != nil
 		select {

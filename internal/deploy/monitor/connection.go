@@ -52,7 +52,7 @@ func (c *Connection) Lost(err error) {
 	}
 	c.lostAt = time.Now()
 	c.meter.connected.WithLabelValues(c.dependency).Set(0)
-	c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "check that the dependency is reachable; this process reconnects")
+	c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "find in the log of the dependency whether it stopped or refused the connection, and check the network; this process reconnects")
 	since := c.lostAt
 	c.outage = time.AfterFunc(outageAfter, func() {
 		c.mu.Lock()

@@ -100,7 +100,7 @@ func (i *Intake) drain(ctx context.Context, q bus.Queue, kind bus.DeadKind, take
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			i.log.Warn("messages from NATS not received, the gateway retries", "error", err, "hint", "check that NATS is reachable", "queue", kind)
+			i.log.Warn("messages from NATS not received, the gateway retries", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation", "queue", kind)
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -126,7 +126,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	}
 	p := service.ProblemOf(err)
 	if service.Unavailable(p) {
-		i.log.Warn("message not processed, NATS redelivers it", "error", err, "hint", "check that NATS and the store are reachable")
+		i.log.Warn("message not processed, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		_ = m.Nak(service.RetryAfter * time.Second) // if this fails, the bus redelivers the message later
 		return
 	}
@@ -138,7 +138,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 		}
 	}
 	if err := i.bus.DeadLetter(ctx, letter); err != nil {
-		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "check with `turnpike doctor` that NATS is reachable and takes writes")
+		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
 		_ = m.Nak(service.RetryAfter * time.Second) // see above
 		return
 	}
