@@ -204,7 +204,7 @@ func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
 	return f
 }
 
-var errProbeLate = errors.New("the probe did not answer within the timeout of its tool")
+var errProbeLate = errors.New("the probe did not answer within the timeout of its tool: repair the probe, or raise that timeout")
 
 // ask calls a probe once.
 func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAnswer, err error) {
@@ -214,7 +214,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
 			ps.log.Error("probe panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe's code; the model is informed that the call's outcome is unknown")
-			answer, err = unknown, errors.New("the probe panicked")
+			answer, err = unknown, errors.New("the probe panicked: find the stack in the worker's log, and fix its code")
 		}
 		if err != nil {
 			span.Fail(traced, "probe_error")
@@ -254,7 +254,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 func (ps *probes) observe(t *Turn, l lost, f finding) {
 	ps.metrics.probes.WithLabelValues(string(f.Outcome)).Inc()
 	if f.Outcome == tool.Unknown {
-		ps.log.Warn("probe could not determine the outcome of a lost worker's call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "look the call up where it acts. If there is an error, also do what it says: repair the probe, or raise the timeout of its tool; without one the probe itself answered unknown. The model reads that the outcome is unknown")
+		ps.log.Warn("probe could not determine the outcome of a lost worker's call", "run_id", t.Run.ID, "error", f.err, "tool", l.call.Name, "call_id", l.call.ID, "hint", "find out whether the call had its effect, in the system that it changes. If there is an error, also repair the probe; without an error, the probe itself answered unknown. The model reads that the outcome is unknown")
 		return
 	}
 	ps.log.Info("probe determined the outcome of a lost worker's call", "run_id", t.Run.ID, "tool", l.call.Name, "call_id", l.call.ID, "outcome", f.Outcome, "refused", f.Refused, "started_again_before", l.start.Again)

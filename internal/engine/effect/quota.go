@@ -111,7 +111,7 @@ func (e *delayedError) Error() string {
 }
 
 // errNoCapacity refuses a further try; the failure of the try before decides what follows.
-var errNoCapacity = errors.New("the rate limit has no capacity for another attempt")
+var errNoCapacity = errors.New("the rate limit of the model has no capacity for another attempt: wait, or raise the limit")
 
 // enter returns nil when the call may be made. It waits for up to shortWait. again marks a repeated try, which gets
 // no reservation. The error is a *delayedError, errNoCapacity, a *model.Error that makes the run switch to its next

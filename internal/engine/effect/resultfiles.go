@@ -79,7 +79,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 		return f, err
 	default:
 		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; the model gets a note in place of the file")
-		return f, errors.New("the file could not be stored: the worker's log has the cause")
+		return f, errors.New("the file could not be stored: continue without it; the worker's log has the cause")
 	}
 }
 

@@ -66,7 +66,7 @@ func (t *turn) sign() {
 // instead: its next attempt receives the signal.
 func (t *turn) applyLate(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
-		return fmt.Errorf("%w: the signal that the run waited for has arrived", effect.ErrRelease)
+		return fmt.Errorf("%w: the signal that the run waited for arrived before the run expired; nothing to do, a worker continues with it", effect.ErrRelease)
 	}
 	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 	}
 	late := c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
 	if len(late) == 0 {
-		return fmt.Errorf("%w: the store counts a signal in the inbox, but does not return it", effect.ErrRelease)
+		return fmt.Errorf("%w: the store counts a signal in the inbox, but does not return it: run `turnpike doctor` if this repeats; a worker retries the turn", effect.ErrRelease)
 	}
 	t.claim.Signals = c.Signals
 	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)

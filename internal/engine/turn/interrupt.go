@@ -44,7 +44,7 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 		case slices.ContainsFunc(late, func(s state.Signal) bool { return s.Mode.Interrupts() }):
 			ev.Cause = loop.ByMessage
 		default:
-			return nil, fmt.Errorf("%w: the store has lost the message that interrupted the turn", effect.ErrRelease)
+			return nil, fmt.Errorf("%w: the store does not return the message that interrupted the turn: run `turnpike doctor` if this repeats; a worker retries the turn", effect.ErrRelease)
 		}
 	case errors.Is(cause, effect.ErrDeadline):
 		ev.Cause, ev.Reason = loop.ByDeadline, "limit deadline"

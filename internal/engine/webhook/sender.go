@@ -438,7 +438,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 // sendAndLeave calls send, and leave also if send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
-	err = errors.New("the attempt panicked: find the stack in the worker's log")
+	err = errors.New("the attempt to send it panicked: report this bug in Turnpike with the stack in the worker's log")
 	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began))) }()
 	got, err = s.send(ctx, tenant, e)
 	return got, err
@@ -464,7 +464,7 @@ func final(err error) bool {
 }
 
 // errEnded reports a receiver that wants no events.
-var errEnded = errors.New("the receiver answered 410 Gone, so workers do not send it this event again")
+var errEnded = errors.New("the receiver answered 410 Gone, so workers do not send it this event again: correct or remove the webhook's URL")
 
 // warnEvery is the shortest time between two logs of failures of a tenant.
 const warnEvery = time.Minute
