@@ -130,7 +130,7 @@ func (c *mcpLsCmd) secret(name, host string) (string, error) {
 func (c *mcpLsCmd) list(ctx context.Context, t tool.Bound) (mcpListing, error) {
 	own, ok := t.Settings.(*toolspec.Servers)
 	if !ok {
-		return mcpListing{}, fmt.Errorf("settings of the tool have the type %T: report this bug in Turnpike", t.Settings)
+		return mcpListing{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
 	}
 	var allowed []string
 	if u, err := url.Parse(own.URL); err == nil && u.Host != "" {

@@ -24,7 +24,7 @@ func New(roots ...string) tool.Kind {
 	return tool.KindOf(filespec.Spec, func(_ context.Context, t tool.Bound, c tool.Call) (tool.Result, error) {
 		s, ok := t.Settings.(*filespec.Settings)
 		if !ok {
-			return tool.Result{}, fmt.Errorf("settings of the tool have the type %T: return *filespec.Settings in its Spec", t.Settings)
+			return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T: return *filespec.Settings in its Spec", t.Settings)
 		}
 		var args struct{ Path string }
 		if err := json.Unmarshal(c.Arguments, &args); err != nil {

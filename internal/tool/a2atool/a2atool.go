@@ -52,7 +52,7 @@ func (*Caller) Spec() tool.Spec { return toolspec.A2ASpec }
 func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
 	s, ok := t.Settings.(*toolspec.Remote)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("settings of the tool have the type %T: report this bug in Turnpike", t.Settings)
+		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
 	}
 	token := ""
 	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {
@@ -147,7 +147,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	defer cancel()
 	card, err := agentcard.NewResolver(r.client).Resolve(ctx, r.url)
 	if err != nil {
-		return nil, fmt.Errorf("its card cannot be read: %w", err)
+		return nil, fmt.Errorf("the agent's card cannot be read: %w", err)
 	}
 	home, err := url.Parse(r.url)
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("its card names the server %s, another one than %s://%s: correct the card, or the url of the tool", i.URL, home.Scheme, home.Host)
+			return nil, fmt.Errorf("the agent's card names the server %s, not %s://%s: correct the card, or the url of the tool", i.URL, home.Scheme, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))

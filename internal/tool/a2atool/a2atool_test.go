@@ -185,7 +185,7 @@ func TestPartners(t *testing.T) {
 		"nobody":    {"http://127.0.0.1:1", "", "failed: "},
 		"no card":   {other.URL, "", "agent card with 404"},
 		"no token":  {elsewhere, "", "agent card with 401"},
-		"elsewhere": {elsewhere, "sesame", "another one than"},
+		"elsewhere": {elsewhere, "sesame", "names the server"},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {

@@ -19,10 +19,10 @@ const minLandlock = 3
 func landlocked() error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil {
-		return fmt.Errorf("the kernel has none: %w", err)
+		return fmt.Errorf("the kernel does not offer it: %w", err)
 	}
 	if version < minLandlock {
-		return fmt.Errorf("the kernel has version %d of it, the minimum is %d (Linux 6.2)", version, minLandlock)
+		return fmt.Errorf("the kernel has version %d of Landlock, the minimum is %d: use Linux 6.2 or later", version, minLandlock)
 	}
 	if machine == 0 {
 		return errors.New("no filter of system calls for " + runtime.GOARCH)

@@ -141,7 +141,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	case word == actionAccept:
 		content = map[string]any{} // the defaults may suffice
 	default:
-		return nil, errors.New("it is not a JSON object")
+		return nil, errors.New("it is not a JSON object: answer with one")
 	}
 	if content == nil {
 		content = map[string]any{}
@@ -203,11 +203,11 @@ func value(f field, text string) (any, error) {
 		case "no", "n", "false":
 			return false, nil
 		}
-		return nil, errors.New("it is neither yes nor no")
+		return nil, errors.New("it is neither yes nor no: answer with one of them")
 	case "number", "integer":
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, errors.New("it is not a number")
+			return nil, errors.New("it is not a number: answer with one")
 		}
 		return n, nil
 	case "array":

@@ -84,7 +84,7 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 func settings(t tool.Bound) (toolspec.Servers, error) {
 	s, ok := t.Settings.(*toolspec.Servers)
 	if !ok {
-		return toolspec.Servers{}, fmt.Errorf("settings of the tool have the type %T: report this bug in Turnpike", t.Settings)
+		return toolspec.Servers{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
 	}
 	return *s, nil
 }

@@ -40,7 +40,7 @@ const (
 const maxProgress = 1000
 
 // errDied reports that the instance executing a call has stopped sending heartbeats.
-var errDied = errors.New("the instance that executed it sends no heartbeats any more, so the outcome is unknown")
+var errDied = errors.New("the instance of the service that executed the call sends no heartbeats any more, so the outcome is unknown")
 
 // Tool calls NATS services. The tenant and the name of a call select the service. It is safe for concurrent use.
 type Tool struct {
