@@ -10,7 +10,7 @@ import (
 )
 
 // ErrClosed reports that the bus, the queue or the connection is closed.
-var ErrClosed = errors.New("the bus is closed: this process is shutting down")
+var ErrClosed = errors.New("the bus is closed, since this process is shutting down: retry when it runs again")
 
 // Bus carries turns, events, aborts, submissions and dead letters. Its methods, and those of its queues
 // and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription

@@ -16,7 +16,7 @@ var (
 
 	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
 	// caller must not touch anything of the run: no ack, no nak, no event (I8).
-	ErrFenced = errors.New("the lease is lost: another worker may hold it now")
+	ErrFenced = errors.New("the lease is lost: nothing to do, another worker continues the work")
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with
 	// another fingerprint.

@@ -14,7 +14,7 @@ const Format = 1
 
 // ErrFormat reports a run, or an agent, that only a newer build can read. The store has changed
 // nothing: the caller must leave the work to a process of that build.
-var ErrFormat = errors.New("a newer build of Turnpike has written it: upgrade this process")
+var ErrFormat = errors.New("a newer build of Turnpike has written this data: upgrade this process")
 
 // FormatSetting holds the format that a store writes; stores embed it. The zero value is the oldest
 // format. It is safe for concurrent use.

@@ -146,7 +146,7 @@ func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	bad := map[string]toolkit.Tool{
-		"its name":                      {Name: "a.b", Handler: nothing},
+		"the name":                      {Name: "a.b", Handler: nothing},
 		"no handler":                    {Name: "t"},
 		"its schema":                    {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
 		"not a JSON object":             {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},

@@ -82,7 +82,7 @@ func (conn *connection) message(ctx context.Context, stream string, which map[st
 	return record{said.Message.Seq, said.Message.Data, said.Message.Time}, nil
 }
 
-var errMoved = errors.New("another process has changed it at the same time: retry")
+var errMoved = errors.New("another process changed the stream at the same time: retry")
 
 // replace stores a message in place of the latest of its subject, which must have the sequence
 // revision; else the error is errMoved. It creates a missing stream. existed means that the stream

@@ -37,7 +37,7 @@ func (b *Bus) findMark(ctx context.Context) (mark record, last uint64, err error
 		}
 	}
 	if err == nil && last > 0 {
-		err = fmt.Errorf("message %d of stream %s is not a mark: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
+		err = fmt.Errorf("message %d of stream %s is not a mark of the store's age, although only Turnpike may write there: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
 	}
 	if err != nil {
 		err = fmt.Errorf("read the mark that shows whether the store is an older copy: %w", err)

@@ -21,7 +21,7 @@ const (
 )
 
 // errClosed is the error of calls after the store is closed.
-var errClosed = errors.New("the store is closed: this process is shutting down")
+var errClosed = errors.New("the store is closed, since this process is shutting down: retry when it runs again")
 
 // batcher pipelines scripts: it sends concurrent calls as one pipeline, and reads the replies
 // together, because a round trip costs more than most scripts. A single call does not wait.
