@@ -103,7 +103,7 @@ func (k *Kit) WaitIdle(r *turnpike.Run) turnpike.Info {
 	defer cancel()
 	i, err := r.WaitIdle(ctx)
 	if err != nil {
-		k.t.Fatalf("run %s does not get idle: %v\n%s", r.ID(), err, k.transcript(r))
+		k.t.Fatalf("run %s is not idle after %s: find in its transcript what it waits for: %v\n%s", r.ID(), patience, err, k.transcript(r))
 	}
 	return i
 }

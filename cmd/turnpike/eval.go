@@ -68,9 +68,6 @@ func (c *evalRunCmd) Run(e *env) error {
 			fmt.Fprintln(e.errs, "interrupted: run the same command again to continue the evaluation")
 			return exitError(130)
 		}
-		if errors.Is(err, eval.ErrChanged) {
-			return fmt.Errorf("%w: start over with --fresh", err)
-		}
 		return err
 	}
 	running.end()

@@ -121,10 +121,10 @@ func (a *app) follow(ctx context.Context, c conversation) {
 			return
 		}
 		if refused(err) || errors.Is(err, turnpike.ErrNotFound) {
-			log.Error("run not shown", "error", err, "hint", "check the scopes of the app, and whether it is in the channel")
+			log.Error("run not shown in Slack", "error", err, "hint", "add the app to the channel, with the scopes in README.md; if the gateway has no such run, it was deleted and there is nothing to do")
 			return
 		}
-		log.Warn("follower failed, retrying", "error", err, "hint", reach(err))
+		log.Warn("run not followed, retrying", "error", err, "hint", reach(err))
 		if sleep(ctx, followDelay) != nil {
 			return
 		}
@@ -158,13 +158,13 @@ func (a *app) signed(next func(ctx context.Context, body []byte) (answer string,
 		}
 		if err != nil {
 			a.log.Warn("refused a request without a valid signature of Slack", "error", err, "hint", "if Slack sent it, check SLACK_SIGNING_SECRET and the clock of this machine")
-			http.Error(w, "the signature of Slack is missing, expired or wrong", http.StatusUnauthorized)
+			http.Error(w, "the signature of Slack is missing, expired or wrong: check the signing secret and the clock of the app's machine", http.StatusUnauthorized)
 			return
 		}
 		answer, err := next(ctx, body)
 		if err != nil {
 			a.log.Warn("request from Slack failed, Slack or the user retries", "path", r.URL.Path, "error", err, "hint", reach(err))
-			http.Error(w, "try again", http.StatusServiceUnavailable)
+			http.Error(w, "the request failed, and the app's log has the cause: try again", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, answer)

@@ -44,7 +44,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	// than for the lock of the file, where the one that asks most often wins.
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s, which must be in a directory that this user may write: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w: choose a file in a directory that this user may write", path, err), db.Close())
 	}
 	return &Store{db: db, path: path}, nil
 }

@@ -95,7 +95,7 @@ const (
 	keyFetchInterval = 10 * time.Second
 )
 
-var errKeyFetches = fmt.Errorf("the provider's keys were fetched %d times in a short time: retry in %s", keyFetchBurst, keyFetchInterval)
+var errKeyFetches = fmt.Errorf("the signing keys of the OpenID provider were fetched %d times in a short time, the maximum: retry in %s", keyFetchBurst, keyFetchInterval)
 
 // keyFetches is a transport that limits requests for the key set. Requests for the provider's
 // settings pass.

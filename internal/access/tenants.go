@@ -91,7 +91,7 @@ func (t *Tenants) Put(ctx context.Context, name string, settings api.TenantSetti
 		t.forget(name)
 		return err
 	}
-	return fmt.Errorf("put tenant %s: other requests changed it at the same time: %w", name, state.ErrChanged)
+	return fmt.Errorf("put tenant %s: other requests changed the tenant at the same time: retry (%w)", name, state.ErrChanged)
 }
 
 // indexedFrom returns the first run of each of some keys. A key that was indexed before keeps its

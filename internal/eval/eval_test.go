@@ -398,7 +398,7 @@ func TestMistakes(t *testing.T) {
 		"cases: [{name: a, input: x": {"not valid YAML or JSON"},
 		`cases: [{name: a}, {input: x, name: a}, {input: x}]`:         {"cases[0]: a has both input and run, or neither", `cases[1].name: cases[0] also has the name "a"`, "cases[2].name: it is empty"},
 		`cases: [{name: a, run: {input: x}, variables: {}}]`:          {"cases[0].variables: a has run, so its variables belong into run"},
-		`cases: [{name: a, input: x, expect: [{}]}]`:                  {"cases[0].expect[0]: it has 0 of cel"},
+		`cases: [{name: a, input: x, expect: [{}]}]`:                  {"cases[0].expect[0]: the expectation has 0 of cel"},
 		`cases: [{name: a, input: x, expect: [{cel: "1 +"}]}]`:        {"cases[0].expect[0]: cel:"},
 		`cases: [{name: a, input: x, expect: [{cel: "turns"}]}]`:      {"not a boolean"},
 		`cases: [{name: a, input: x, expect: [{matches: "("}]}]`:      {"matches:"},

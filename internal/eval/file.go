@@ -164,7 +164,7 @@ func (e Expectation) compile(judged bool) (check, error) {
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("it has %d of cel, schema, matches and judge: give exactly one", given)
+		return nil, fmt.Errorf("the expectation has %d of cel, schema, matches and judge: give exactly one", given)
 	}
 	switch {
 	case e.CEL != "":

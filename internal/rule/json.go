@@ -60,7 +60,7 @@ func writeJSON(b *bytes.Buffer, v ref.Val) error {
 	}
 	value, ok := native.(*structpb.Value)
 	if !ok {
-		return fmt.Errorf("JSON has no %v: return a text, a number, a boolean, null, a list or a map", v.Type())
+		return fmt.Errorf("JSON cannot represent a %v: return a text, a number, a boolean, null, a list or a map", v.Type())
 	}
 	text, err := value.MarshalJSON()
 	b.Write(text)
@@ -73,7 +73,7 @@ func writeObject(b *bytes.Buffer, v traits.Mapper) error {
 		key := it.Next()
 		name, ok := key.(types.String)
 		if !ok {
-			return fmt.Errorf("the key of an object is a %v: convert it with string(…)", key.Type())
+			return fmt.Errorf("a key of an object has the type %v, and only strings are allowed: convert it with string(…)", key.Type())
 		}
 		names = append(names, string(name))
 	}
