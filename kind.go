@@ -59,7 +59,7 @@ func (t Tool) check() []error {
 		refuse("its function is nil: pass one to NewTool")
 	}
 	if t.retry > 0 && !t.def.Idempotent {
-		refuse("it has Retries, which need Idempotent: add Idempotent")
+		refuse("the tool has Retries, which need Idempotent: add Idempotent")
 	}
 	if p := t.probe; p != nil {
 		if p.call == nil {

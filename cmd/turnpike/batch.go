@@ -114,7 +114,7 @@ func readRun(line []byte) (run api.SubmitRequest, err error) {
 		return run, err
 	case '[', '"':
 		if !json.Valid(line) {
-			return run, fmt.Errorf("it begins with %c but is not JSON: correct the JSON, or write the text as a JSON string", line[0])
+			return run, fmt.Errorf("the input begins with %c but is not JSON: correct the JSON, or write the text as a JSON string", line[0])
 		}
 		run.Input = bytes.Clone(line)
 		return run, nil

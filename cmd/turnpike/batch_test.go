@@ -25,7 +25,7 @@ func TestReadRuns(t *testing.T) {
 	for in, says := range map[string]string{
 		"":                          "no input",
 		" \n\n":                     "no input",
-		"ok\n[urgent] do it":        "line 2: it begins with [",
+		"ok\n[urgent] do it":        "line 2: the input begins with [",
 		"\n{\"imput\":\"x\"}":       `line 2: unknown field "imput"`,
 		"{\"input\":":               "line 1: the JSON is incomplete",
 		strings.Repeat("x", 2<<20):  "line 1 is longer",

@@ -59,10 +59,10 @@ func boundSize(raw []byte) error {
 		}
 	}
 	if Values(raw) > MaxValues {
-		return fmt.Errorf("it has more than %d values: simplify it", MaxValues)
+		return fmt.Errorf("the schema has more than %d values: simplify it", MaxValues)
 	}
 	if weight > maxSchemaWeight {
-		return fmt.Errorf("it is too large and nested too deep: %d bytes summed over its levels, %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
+		return fmt.Errorf("the schema is too large and nested too deep: %d bytes, each counted once for each level around it, at most %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func sizeOf(text string, left, all *int) (int, error) {
 		return 0, fmt.Errorf("the regular expression %q is too complex, more than %d instructions: use fewer repetitions", keys.Clip(text), maxPattern)
 	}
 	if *left < 0 {
-		return 0, fmt.Errorf("its regular expressions are too complex, more than %d instructions: use fewer, or fewer repetitions", maxPatterns)
+		return 0, fmt.Errorf("the regular expressions of the schema are too complex, more than %d instructions: use fewer, or fewer repetitions", maxPatterns)
 	}
 	if *all < 0 {
 		return 0, errAllPatterns

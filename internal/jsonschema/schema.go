@@ -23,7 +23,7 @@ func Compile(raw json.RawMessage, left *int) (*Schema, error) {
 		return nil, errors.New("not a JSON Schema: write an object such as {\"type\": \"object\"}")
 	}
 	if TooDeep(raw) {
-		return nil, fmt.Errorf("not a usable JSON Schema: it is nested more than %d levels deep: flatten it", MaxDepth)
+		return nil, fmt.Errorf("not a usable JSON Schema: the schema is nested more than %d levels deep: flatten it", MaxDepth)
 	}
 	if err := boundSize(raw); err != nil {
 		return nil, fmt.Errorf("not a usable JSON Schema: %w", err)

@@ -84,7 +84,7 @@ func StreamInPart(tenant, stream string) error {
 // checkStream returns an error if a stream in the settings of a tenant is invalid.
 func checkStream(s api.TenantStream) error {
 	if strings.TrimSpace(s.Name) == "" {
-		return errors.New("name: it is empty: give the name of a stream, or a pattern such as ORDERS_*")
+		return errors.New("name is empty: give the name of a stream, or a pattern such as ORDERS_*")
 	}
 	for i, subject := range s.Subjects {
 		if err := CheckSubject(subject); err != nil {

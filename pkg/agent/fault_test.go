@@ -33,7 +33,7 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 		"tab.yaml":    {"name: a\n\tmodel: x\n", []string{":2: found a tab character"}},
 		"twice.yaml":  {"name: a\nmodel: {provider: scripted}\nname: b\n", []string{":3: key \"name\" already set"}},
 		"twice.json":  {"{\"name\": \"a\",\n \"name\": \"b\"}", []string{":1:2: name: the key occurs twice"}},
-		"empty.yaml":  {"", []string{": it is empty"}},
+		"empty.yaml":  {"", []string{": the document is empty"}},
 	} {
 		_, err := agent.Builtin().Parse([]byte(test.text))
 		if err == nil {

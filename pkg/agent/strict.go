@@ -26,7 +26,7 @@ import (
 // leaves v unchanged. It checks keys that belong to one kind only if known contains that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
-		return fmt.Errorf("it has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
+		return fmt.Errorf("the document has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
 	}
 	if !utf8.Valid(data) {
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
@@ -83,17 +83,17 @@ func bound(data []byte) error {
 		case b == '{' || b == '[':
 			values++
 			if depth++; depth > maxLevels {
-				return fmt.Errorf("it is nested more than %d levels deep: flatten it", maxLevels)
+				return fmt.Errorf("the document is nested more than %d levels deep: flatten it", maxLevels)
 			}
 		case b == '}' || b == ']':
 			depth--
 		}
 	}
 	if values > maxValues {
-		return fmt.Errorf("it has more than %d values: shorten it", maxValues)
+		return fmt.Errorf("the document has more than %d values: shorten it", maxValues)
 	}
 	if weight > maxRead*1_000_000 {
-		return errors.New("it is too large and nested too deep to be checked: shorten or flatten it")
+		return errors.New("the document is too large and nested too deep to be checked: shorten or flatten it")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func readable(data []byte) error {
 		}
 	}
 	if marks > maxMarks {
-		return fmt.Errorf("it has more than %d lines and list values: shorten it", maxMarks)
+		return fmt.Errorf("the document has more than %d lines and list values: shorten it", maxMarks)
 	}
 	return nil
 }
@@ -122,16 +122,16 @@ func fromYAML(data []byte) ([]byte, error) {
 	dec.SetStrict(true)
 	var first, second any
 	if err := dec.Decode(&first); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty: send a definition in YAML or JSON")
+		return nil, errors.New("the document is empty: send a definition in YAML or JSON")
 	} else if err != nil {
 		return nil, err
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it has more than one YAML document: send one definition at a time")
+		return nil, errors.New("the text has more than one YAML document: send one definition at a time")
 	}
 	// An alias costs a few bytes and may expand to any number of them.
 	if spare(first, MaxDefinition) < 0 {
-		return nil, fmt.Errorf("it has more than %d bytes after its YAML aliases are expanded: use fewer aliases", MaxDefinition)
+		return nil, fmt.Errorf("the document has more than %d bytes after its YAML aliases are expanded: use fewer aliases", MaxDefinition)
 	}
 	return yaml.YAMLToJSONStrict(data)
 }

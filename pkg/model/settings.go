@@ -70,7 +70,7 @@ func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 		*c = ToolChoice{Tool: named["name"]}
 		return nil
 	default:
-		return errors.New("it is not valid: write auto, none, any or {name: TOOL}")
+		return errors.New("the tool choice is not valid: write auto, none, any or {name: TOOL}")
 	}
 	switch m := ToolMode(text); m {
 	case "", ToolsAuto, ToolsNone, ToolsAny:

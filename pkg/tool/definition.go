@@ -141,7 +141,7 @@ func (a *Approval) UnmarshalJSON(b []byte) error {
 	default:
 		var text string
 		if err := json.Unmarshal(b, &text); err != nil {
-			return errors.New(`it is not a string: write "always", "never" or a rule such as "args.amount > 100"`)
+			return errors.New(`the approval rule is not a string: write "always", "never" or a rule such as "args.amount > 100"`)
 		}
 		*a = Approval(text)
 	}
