@@ -54,7 +54,7 @@ const (
 var ErrNotFound = errors.New("the file does not exist")
 
 // ErrTooMany reports that a tenant already has MaxFiles files.
-var ErrTooMany = fmt.Errorf("the tenant already has %d files", MaxFiles)
+var ErrTooMany = fmt.Errorf("the tenant already has %d files, the maximum: delete files that are not in use", MaxFiles)
 
 // ErrEmpty reports an upload without content, which models cannot use.
 var ErrEmpty = errors.New("the file has no content")

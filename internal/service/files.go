@@ -111,7 +111,7 @@ func (s *Files) put(ctx context.Context, c access.Caller, in Upload) (api.File, 
 	case errors.Is(err, bus.ErrObjectsFull):
 		return api.File{}, problem(conflict, api.CodeFilesFull, "the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB (in Go, Options.NATS.Limits.Files)", c.Tenant)
 	case errors.Is(err, file.ErrTooMany):
-		return api.File{}, problem(conflict, api.CodeFilesFull, "%v, the maximum: delete files that are not in use", err)
+		return api.File{}, problem(conflict, api.CodeFilesFull, "%v", err)
 	case content.failed != nil && errors.Is(err, content.failed):
 		return api.File{}, invalid("the file could not be read to its end: send it again: %v", err)
 	case err != nil:

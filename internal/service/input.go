@@ -145,7 +145,7 @@ func messageOf(raw json.RawMessage, onlyUser bool) (state.Message, error) {
 		in.Parts = append([]partIn{{Type: state.PartText, Text: in.Content}}, in.Parts...)
 	}
 	if len(in.Parts) == 0 {
-		return state.Message{}, errors.New("it has neither content nor parts: give one of them")
+		return state.Message{}, errors.New("the message has neither content nor parts: give one of them")
 	}
 	// A caller may not mark a tool result as Turnpike's: rules about content from outside would skip the result.
 	m.Synthetic = m.Synthetic && m.Role != state.RoleTool

@@ -28,7 +28,7 @@ func (k *core) recordLost(ctx context.Context, known state.State, detail string)
 		return state.State{}, err
 	}
 	if !made.Existing {
-		k.log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", known.Tenant, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
+		k.log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", known.Tenant, "hint", "submit the input of the run again, and check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		k.cfg.Changed(known.Tenant, known.ID)
 	}
 	return made.State, nil

@@ -185,7 +185,7 @@ func matches(d *memory.Directory, path, ifMatch string) error {
 	case matched:
 		return nil
 	case failed == nil:
-		return invalid("header If-Match: %.40q names no version of a file: send one such as \"3\"", ifMatch)
+		return invalid("header If-Match: %.40q is not a version of a file: send its version as a number in double quotes, such as \"3\"", ifMatch)
 	default:
 		return failed
 	}
@@ -199,7 +199,7 @@ func matchesOne(d *memory.Directory, path, ifMatch string) error {
 	case text == "*" && have > 0:
 		return nil
 	case text != "*" && (err != nil || want < 0):
-		return invalid("header If-Match: %.40q is not the version of a file: send one such as \"3\"", ifMatch)
+		return invalid("header If-Match: %.40q is not a version of a file: send its version as a number in double quotes, such as \"3\"", ifMatch)
 	case text == "*" || have == 0 && want > 0:
 		return problem(changed, api.CodeMemoryChanged, "there is no file %.80q, but If-Match requires a version of it: omit If-Match to create the file; to delete it, nothing is left to do", path)
 	case want != have:

@@ -293,7 +293,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("slots is %d: set 1 or more (TURNPIKE_SLOTS)", c.Slots))
 	}
 	if c.MaxNoisyTurns < 0 {
-		errs = append(errs, fmt.Errorf("max noisy turns is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))
+		errs = append(errs, fmt.Errorf("the number of turns of noisy tenants that may run at once is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))
 	}
 	if c.MaxResult < 0 || c.AnswerMemory < 0 {
 		errs = append(errs, fmt.Errorf("the maximum size of a result is %d bytes and the memory for answers is %d bytes: set both to 1 or more (TURNPIKE_MAX_RESULT, TURNPIKE_ANSWERS_MIB)", c.MaxResult, c.AnswerMemory))

@@ -110,7 +110,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		}
 		memory.Release()
 		if errors.Is(err, file.ErrNotFound) {
-			return fail(model.InvalidRequest, err, "file %s does not exist any more: it was deleted with its tenant", id)
+			return fail(model.InvalidRequest, err, "file %s does not exist any more, since it was deleted with its tenant: upload it again, and submit a new run", id)
 		}
 		return fail(model.Transport, err, "read file %s: %v", id, err)
 	}

@@ -29,7 +29,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 		return false, fmt.Errorf("record the loss of run %s: %w", known.ID, err)
 	}
 	if !made.Existing {
-		f.cfg.Log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
+		f.cfg.Log.Error("the store has lost a run, which is now marked as failed", "run_id", known.ID, "tenant", lost.Tenant, "detail", detail, "hint", "submit the input of the run again, and check that the store keeps acknowledged writes: docs/how-to/troubleshoot.md#lost-runs")
 		f.bus.NotifyAppended(lost.Tenant, lost.ID, 0, lost.LogLen())
 	}
 	return made.State.Transition.Reason == state.EndLost, f.FinalizeRun(ctx, known.ID, 0)

@@ -561,7 +561,7 @@ func sign(secret, id string, at time.Time, body []byte) (string, error) {
 		hook, err = standardwebhooks.NewWebhookRaw([]byte(secret))
 	}
 	if err != nil {
-		return "", errors.New("its value begins with whsec_, and the rest is not base64: correct the value")
+		return "", errors.New("the value begins with whsec_, and the rest is not base64: correct the value of the secret")
 	}
 	return hook.Sign(id, at, body)
 }
