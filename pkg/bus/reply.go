@@ -9,7 +9,7 @@ import (
 )
 
 // ErrReplySubject reports a subject that may not receive replies.
-var ErrReplySubject = errors.New("not a subject for replies")
+var ErrReplySubject = errors.New("the subject for replies is not valid")
 
 // maxReplySubject bounds a subject from outside, in bytes. A server drops the connection of a
 // client that sends a subject longer than its max_control_line, by default 4096.

@@ -23,7 +23,7 @@ var (
 	ErrIdempotencyConflict = errors.New("the idempotency key or signal id was used before with another body: use a new one, or send the same body again")
 
 	// ErrChanged reports that a document has changed since the caller read it.
-	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change")
+	ErrChanged = errors.New("the stored data has changed since it was read: read it again, and repeat the change")
 
 	// ErrDamaged reports stored data that no build can decode. Retrying does not help.
 	ErrDamaged = wire.ErrDamaged

@@ -135,7 +135,7 @@ func (conn *connection) checkStrict(ctx context.Context) state.Finding {
 	case err != nil:
 		f.Detail = "unknown: " + err.Error()
 	case json.Unmarshal(m.Data, &r) != nil || r.Error == nil:
-		f.OK, f.Detail = false, "JetStream accepts requests with unknown fields, so whoever may publish submissions can purge the streams of other tenants"
+		f.OK, f.Detail = false, "JetStream accepts requests with unknown fields, so every client that may publish submissions can purge the streams of other tenants"
 		f.Remedy = "remove strict: false from the block jetstream of the configuration of nats-server"
 	default: // rejected
 	}

@@ -27,7 +27,7 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	for _, c := range cmds {
 		n, err := c.Int64()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return 0, 0, fmt.Errorf("read the marks that reveal an older copy of the store: %w", err)
+			return 0, 0, fmt.Errorf("read from Redis the counters that reveal an older copy of the store: %w", err)
 		}
 		least, greatest = min(least, n), max(greatest, n)
 	}
@@ -48,14 +48,14 @@ func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greates
 		_, _ = pipe.Exec(ctx) // each command has its own error
 		if unknown := unknownScript(cmds); unknown && try == 0 {
 			if err := s.load(ctx, markScript.Script); err != nil {
-				return 0, 0, fmt.Errorf("raise the marks that reveal an older copy of the store: %w", err)
+				return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
 			}
 			continue
 		}
 		for _, c := range cmds {
 			list, err := c.Slice()
 			if err != nil {
-				return 0, 0, fmt.Errorf("raise the marks that reveal an older copy of the store: %w", err)
+				return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
 			}
 			n := reply[markPlace](list).num(markReached)
 			least, greatest = min(least, n), max(greatest, n)
