@@ -61,7 +61,7 @@ type OutputError struct {
 
 func (e *OutputError) Error() string {
 	const most = 200
-	return fmt.Sprintf("run %s: its output %.*q does not decode into the type that the caller asked for: change the type, or the output_schema of the run or its agent: %v", e.Run, most, e.Text, e.Err)
+	return fmt.Sprintf("run %s: its output %.*q does not decode into the type that the caller requested: change the type, or the output_schema of the run or its agent: %v", e.Run, most, e.Text, e.Err)
 }
 
 // Unwrap returns the error of the decoder.

@@ -46,7 +46,7 @@ type lifetime time.Duration
 func (l *lifetime) UnmarshalText(text []byte) error {
 	d, err := agent.ParseDuration(string(text))
 	if err == nil && d <= 0 {
-		err = fmt.Errorf("%q is not longer than 0: write a duration such as 30d, 72h or 90m", text)
+		err = fmt.Errorf("the duration %q is not longer than 0: write a longer one, such as 30d, 72h or 90m", text)
 	}
 	*l = lifetime(d)
 	return err

@@ -79,7 +79,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	}
 	grants, err := rule.CompileObject(cfg.Claims, cel.Variable("claims", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
-		return nil, fmt.Errorf("the expression for claims of tokens (TURNPIKE_OIDC_CLAIMS; in Go, OIDC.Claims): %w", err)
+		return nil, fmt.Errorf("the expression for claims of tokens (TURNPIKE_OIDC_CLAIMS; in Go, OIDC.Claims) cannot be used: %w", err)
 	}
 	keys := *cfg.HTTP
 	fetches := &keyFetches{base: cmp.Or(keys.Transport, http.DefaultTransport), limit: rate.NewLimiter(rate.Every(keyFetchInterval), keyFetchBurst)}

@@ -99,10 +99,10 @@ func ProblemOf(err error) *api.Problem {
 		if e.Status.Terminal() {
 			return problem(conflict, api.CodeRunFinished, "%v: send the run a message to continue it, or submit a new run", e)
 		}
-		return problem(conflict, api.CodeNotWaiting, "%v: answer only what waiting in GET /v1/runs/%s lists", e, e.ID)
+		return problem(conflict, api.CodeNotWaiting, "%v: answer only what the field waiting of GET /v1/runs/%s lists", e, e.ID)
 	}
 	if e, ok := errors.AsType[*state.BusyError](err); ok {
-		return problem(conflict, api.CodeRunBusy, "%v: send it when the run waits or has ended, or without the mode reject", e)
+		return problem(conflict, api.CodeRunBusy, "%v: send the message when the run waits or has ended, or without the mode reject", e)
 	}
 	if errors.Is(err, restore.ErrWaiting) {
 		return problem(unavailable, api.CodeWaitingRestore, "%v", err)
@@ -126,7 +126,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunInFlight, "%v: a run can be deleted after it and all its descendants have ended: retry in a minute", e)
 	}
 	if errors.Is(err, state.ErrDeleting) {
-		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry; the message is accepted if the deletion was rejected", err)
+		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry in a minute; the run accepts the message if it was not deleted", err)
 	}
 	if errors.Is(err, retention.ErrChild) {
 		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)
