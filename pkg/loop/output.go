@@ -40,7 +40,7 @@ func (t *Turn) structured(output *string) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if output == nil {
-		return nil, errors.New("the answer has no output, and the output schema requires a JSON value")
+		return nil, errors.New("the answer has no output, and the output schema requires a JSON value: answer with one")
 	}
 	return jsonschema.ValidateOutput(schema, *output)
 }

@@ -35,7 +35,7 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("loop %s: the run's loop state has version %d, this build reads version %d: %v", e.Loop, e.Version, e.Knows, e.Err)
+	return fmt.Sprintf("loop %s: the run's loop state has version %d, and the loop of this worker reads version %d: upgrade the worker if the stored version is newer, else let the loop's Upgrade read it: %v", e.Loop, e.Version, e.Knows, e.Err)
 }
 
 // Unwrap returns the cause.

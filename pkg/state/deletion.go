@@ -22,7 +22,7 @@ var (
 
 	// ErrDeleting reports a message to a run whose deletion has begun. The deletion may still
 	// be refused.
-	ErrDeleting = errors.New("the run is being deleted, so it cannot be changed")
+	ErrDeleting = errors.New("the run is being deleted, so it accepts no message now")
 )
 
 // Deletions deletes runs. Its caller seals all runs of a tree, and deletes them only if it could

@@ -222,7 +222,7 @@ type TransitionError struct {
 }
 
 func (e *TransitionError) Error() string {
-	return fmt.Sprintf("a run with the status %q cannot make a transition with the reason %q", e.From, e.Reason)
+	return fmt.Sprintf("a run with the status %q cannot make a transition with the reason %q: correct the loop; if it is a built-in one, report this bug in Turnpike", e.From, e.Reason)
 }
 
 // legal returns the status after a move, or a *TransitionError.

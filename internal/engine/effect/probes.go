@@ -38,7 +38,7 @@ type PostponedError struct {
 }
 
 func (e *PostponedError) Error() string {
-	return fmt.Sprintf("%v: the probe found a lost worker's call not executed, but the call may still arrive until %s", ErrRelease, e.until.Format(time.RFC3339))
+	return fmt.Sprintf("%v: the probe found a lost worker's call not executed, but the call may still arrive until %s; nothing to do, a worker asks the probe again then", ErrRelease, e.until.Format(time.RFC3339))
 }
 
 func (e *PostponedError) Unwrap() error { return ErrRelease }
