@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -144,6 +145,27 @@ func (t *tx) log(id state.RunID, after int64, limit int) (entries []state.Entry,
 		return err
 	}, `SELECT data FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?`, id, max(after, 0), limit)
 	return entries, err
+}
+
+// page returns a page of the log, and whether the log has more entries.
+func (t *tx) page(id state.RunID, after int64, limit, bytes int) (entries []state.Entry, more bool, err error) {
+	errFull := errors.New("page is full")
+	seq, size := max(after, 0), 0
+	err = each(t, func(data []byte) error {
+		if bytes > 0 && size >= bytes {
+			return errFull
+		}
+		seq, size = seq+1, size+len(data)
+		e, err := state.DecodeEntry(seq, data)
+		entries = append(entries, e)
+		return err
+	}, `SELECT data FROM entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?`, id, max(after, 0), limit)
+	if err != nil && !errors.Is(err, errFull) {
+		return nil, false, err
+	}
+	var last int64
+	_, err = t.get(`SELECT coalesce(max(seq), 0) FROM entries WHERE run = ?`, []any{id}, &last)
+	return entries, seq < last, err
 }
 
 // noisy reports whether a run is in flight and its tenant has too many in flight on the run's shard.

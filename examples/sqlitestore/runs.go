@@ -129,6 +129,21 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	return entries, err
 }
 
+// LogPage implements state.Runs.
+func (s *Store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (page state.LogPage, err error) {
+	if limit <= 0 {
+		limit = -1
+	}
+	err = s.update(ctx, func(t *tx) error {
+		if _, err := t.load(id); err != nil {
+			return err
+		}
+		page.Entries, page.More, err = t.page(id, after, limit, bytes)
+		return err
+	})
+	return page, err
+}
+
 // Admit implements state.Runs.
 func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (a state.Admitted, err error) {
 	err = s.update(ctx, func(t *tx) error {

@@ -103,6 +103,11 @@ func (s budgetStore) Log(ctx context.Context, id state.RunID, after int64, limit
 	return bounded(ctx, func(ctx context.Context) ([]state.Entry, error) { return s.Store.Log(ctx, id, after, limit) })
 }
 
+// LogPage implements state.Runs.
+func (s budgetStore) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	return bounded(ctx, func(ctx context.Context) (state.LogPage, error) { return s.Store.LogPage(ctx, id, after, limit, bytes) })
+}
+
 // Seal implements state.Deletions.
 func (s budgetStore) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
 	return bounded(ctx, func(ctx context.Context) ([]state.RunID, error) { return s.Store.Seal(ctx, id, token) })

@@ -35,6 +35,11 @@ type Runs interface {
 	// log read it in pages: the next page follows the last entry of the previous one.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
+	// LogPage returns the entries that Log would return, but ends the page early, after at least one entry, once
+	// its entries have `bytes` bytes as stored. So a caller with a positive limit and positive bytes holds at most
+	// those bytes and one entry, however large the log is. bytes 0 means no bound.
+	LogPage(ctx context.Context, id RunID, after int64, limit, bytes int) (LogPage, error)
+
 	// Admit counts runs among the descendants of a root, up to limit of them in all, each run once
 	// however often the caller asks. It goes through runs in their order and refuses those that are
 	// new once the limit is reached. Admit refuses all new runs if the root has ended or has a pending
@@ -48,6 +53,12 @@ type Runs interface {
 	// examine more than a thousand runs for a page. A run that is created while a caller reads pages
 	// may be missing.
 	List(ctx context.Context, f Filter) (RunPage, error)
+}
+
+// LogPage is one page of a log.
+type LogPage struct {
+	Entries []Entry
+	More    bool // the log has entries after these
 }
 
 // Created is the result of Create.

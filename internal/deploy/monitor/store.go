@@ -85,6 +85,10 @@ func (m runs) Log(ctx context.Context, id state.RunID, after int64, limit int) (
 	return timed(m.meter, "log", func() ([]state.Entry, error) { return m.Runs.Log(ctx, id, after, limit) })
 }
 
+func (m runs) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	return timed(m.meter, "log", func() (state.LogPage, error) { return m.Runs.LogPage(ctx, id, after, limit, bytes) })
+}
+
 // Admit implements state.Runs.
 func (m runs) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
 	return timed(m.meter, "admit", func() (state.Admitted, error) { return m.Runs.Admit(ctx, root, runs, limit) })

@@ -103,6 +103,7 @@ func testDeleteMarker(t *testing.T, s *suite) {
 		calls := map[string]func() error{
 			"Load":          func() error { _, err := s.Load(t.Context(), gone.ID); return err },
 			"Log":           func() error { _, err := s.Log(t.Context(), gone.ID, 0, 0); return err },
+			"LogPage":       func() error { _, err := s.LogPage(t.Context(), gone.ID, 0, 1, 1); return err },
 			"Delete":        func() error { return s.Delete(t.Context(), gone.ID) },
 			"Seal":          func() error { _, err := s.Seal(t.Context(), gone.ID, "t"); return err },
 			"Signal":        func() error { _, err := s.Signal(t.Context(), gone.ID, message("m", "more"), long); return err },

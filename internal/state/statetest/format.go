@@ -28,6 +28,7 @@ func testNewerFormat(t *testing.T, s *suite) {
 		"Load":          func() error { _, err := s.Load(t.Context(), run.ID); return err },
 		"LoadByKey":     func() error { _, err := s.LoadByKey(t.Context(), run.Tenant, "k", ""); return err },
 		"Log":           func() error { _, err := s.Log(t.Context(), run.ID, 0, 0); return err },
+		"LogPage":       func() error { _, err := s.LogPage(t.Context(), run.ID, 0, 1, 1); return err },
 		"Signal":        func() error { _, err := s.Signal(t.Context(), run.ID, sig, long); return err },
 		"Abort":         func() error { _, err := s.Abort(t.Context(), run.ID, state.Abort{Reason: "enough"}, long); return err },
 		"MarkFinalized": func() error { return s.MarkFinalized(t.Context(), run.ID, 1) },

@@ -3,7 +3,6 @@ package statetest
 import (
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -533,28 +532,6 @@ func testList(t *testing.T, s *suite) {
 		if err != nil || len(page.Runs) != tt.want {
 			t.Errorf("List(%+v) = %d runs, %v; want %d", tt.f, len(page.Runs), err, tt.want)
 		}
-	}
-}
-
-func testLog(t *testing.T, s *suite) {
-	run := s.create(t)
-	for v := int64(1); v <= 4; v++ {
-		s.commit(t, s.mustClaim(t, run.ID, v), state.NextTurn, state.Entry{})
-	}
-	for _, tt := range []struct {
-		after       int64
-		limit       int
-		first, many int64
-	}{{0, 0, 1, 5}, {2, 0, 3, 3}, {1, 2, 2, 2}, {5, 0, 0, 0}, {99, 0, 0, 0},
-		{math.MaxInt64, 0, 0, 0}, {math.MaxInt64, 1, 0, 0}, {math.MaxInt64, 1001, 0, 0}, {math.MaxInt64 - 1, 2, 0, 0},
-		{math.MinInt64, 0, 1, 5}, {-1, 2, 1, 2}, {0, math.MaxInt32, 1, 5}} {
-		log, err := s.Log(t.Context(), run.ID, tt.after, tt.limit)
-		if err != nil || int64(len(log)) != tt.many || len(log) > 0 && log[0].Seq != tt.first {
-			t.Errorf("Log(%d, %d) = %d entries, %v", tt.after, tt.limit, len(log), err)
-		}
-	}
-	if _, err := s.Log(t.Context(), newRun(t).ID, 0, 0); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Log of a missing run = %v", err)
 	}
 }
 

@@ -118,6 +118,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"IndexedTenants", testIndexedTenants},
 		{"IndexedDelete", testIndexedDelete},
 		{"Log", testLog},
+		{"LogPage", testLogPage},
 		{"Counts", testCounts},
 		{"Noisy", testNoisy},
 		{"NoisyCountsOnce", testNoisyCountsOnce},

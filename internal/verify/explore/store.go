@@ -58,6 +58,10 @@ func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) 
 	return ask(ctx, s.p, s.read("log of", s.p.s.short(id)), func() ([]state.Entry, error) { return s.p.s.store.Log(live(), id, after, limit) })
 }
 
+func (s store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	return ask(ctx, s.p, s.read("page of the log of", s.p.s.short(id)), func() (state.LogPage, error) { return s.p.s.store.LogPage(live(), id, after, limit, bytes) })
+}
+
 func (s store) Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error) {
 	return ask(ctx, s.p, s.write("admit below", root, 0), func() (state.Admitted, error) { return s.p.s.store.Admit(live(), root, runs, limit) })
 }

@@ -43,6 +43,10 @@ func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) 
 	return do(ctx, s.p, toStore, "log", func() ([]state.Entry, error) { return s.in.Log(ctx, id, after, limit) })
 }
 
+func (s store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	return do(ctx, s.p, toStore, "log page", func() (state.LogPage, error) { return s.in.LogPage(ctx, id, after, limit, bytes) })
+}
+
 func (s store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	return do(ctx, s.p, toStore, "list", func() (state.RunPage, error) { return s.in.List(ctx, f) })
 }

@@ -212,6 +212,24 @@ func (s *Store) Log(_ context.Context, id state.RunID, after int64, limit int) (
 	return r.entries(after, limit)
 }
 
+// LogPage implements state.Runs.
+func (s *Store) LogPage(_ context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, r, err := s.get(id)
+	if err != nil || after >= int64(len(r.log)) {
+		return state.LogPage{}, err
+	}
+	encoded := r.log[max(after, 0):]
+	n, size := 0, 0
+	for n < len(encoded) && (limit <= 0 || n < limit) && (bytes <= 0 || size < bytes) {
+		size += len(encoded[n])
+		n++
+	}
+	entries, err := r.entries(after, n)
+	return state.LogPage{Entries: entries, More: n < len(encoded)}, err
+}
+
 func (r *run) entries(after int64, limit int) ([]state.Entry, error) {
 	if after >= int64(len(r.log)) {
 		return nil, nil

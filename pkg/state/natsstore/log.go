@@ -99,9 +99,10 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 }
 
 // logAt returns the entries of a run's log with numbers above after, as of a version of the run, and perhaps earlier
-// ones: all, or those up to most and perhaps some more if most is not 0. It keeps what a claim needs. Other readers
-// get their entries, and the next page begins where they stopped.
-func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, most int64) ([]state.Entry, error) {
+// ones: all, or those up to most and perhaps some more if most is not 0. It reads messages of about `bytes` bytes, or
+// all if that is 0. It keeps what a claim needs. Other readers get their entries, and the next page begins where they
+// stopped.
+func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, most int64, bytes int) ([]state.Entry, error) {
 	s.mu.Lock()
 	l, p := s.logs[id], s.pages[id]
 	s.mu.Unlock()
@@ -117,7 +118,7 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, mos
 		l = cachedLog{}
 	}
 	l.entries = slices.Clip(l.entries) // others read it
-	for l.seq < v.seq && (most == 0 || state.LogLen(l.entries) < most) {
+	for read := 0; l.seq < v.seq && (most == 0 || state.LogLen(l.entries) < most) && (bytes == 0 || read < bytes); {
 		m, err := s.stream.GetMsg(ctx, l.seq+1, jetstream.WithGetMsgSubject(s.runSubject(id)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
@@ -134,6 +135,9 @@ func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, mos
 		}
 		before := l.seq
 		l.add(ch.entries, m.Sequence, len(m.Data))
+		if state.LogLen(l.entries) > after {
+			read += len(m.Data)
+		}
 		if !keeps {
 			p = page{ch.record.LogLen - int64(len(ch.entries)), before} // the next page may begin within this message
 			l.entries = state.After(l.entries, after)

@@ -115,22 +115,42 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if limit > 0 && len(known) > 0 && known[0].Seq-1 <= after && state.LogLen(known)-after >= int64(limit) {
 		return slices.Clip(state.After(known, after)[:limit]), nil
 	}
+	page, err := s.LogPage(ctx, id, after, limit, 0)
+	return page.Entries, err
+}
+
+// LogPage implements state.Runs.
+func (s *Store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	after = max(after, 0)
+	s.mu.Lock()
+	known := s.logs[id].entries
+	s.mu.Unlock()
+	if limit > 0 && len(known) > 0 && known[0].Seq-1 <= after && state.LogLen(known)-after > int64(limit) {
+		return pageOf(state.After(known, after), limit, bytes, state.LogLen(known)), nil
+	}
 	v, _, err := s.read(ctx, id)
 	if err != nil {
-		return nil, err
+		return state.LogPage{}, err
 	}
 	most := int64(0)
 	if limit > 0 {
 		most = after + int64(limit)
 	}
-	entries, err := s.logAt(ctx, id, v, after, most)
+	entries, err := s.logAt(ctx, id, v, after, most, bytes)
 	if entries = state.After(entries, after); err != nil || len(entries) == 0 {
-		return nil, err
+		return state.LogPage{}, err
 	}
-	if limit > 0 && limit < len(entries) {
-		entries = entries[:limit]
+	return pageOf(entries, limit, bytes, v.rec.LogLen), nil
+}
+
+// pageOf returns the first entries of a log with `last` entries: at most limit, and about `bytes` bytes.
+func pageOf(entries []state.Entry, limit, bytes int, last int64) state.LogPage {
+	n, size := 0, int64(0)
+	for n < len(entries) && (limit <= 0 || n < limit) && (bytes <= 0 || size < int64(bytes)) {
+		size += entries[n].Weight()
+		n++
 	}
-	return entries, nil
+	return state.LogPage{Entries: slices.Clip(entries[:n]), More: entries[n-1].Seq < last}
 }
 
 func (s *Store) indexed(id state.RunID) record.Record {
@@ -175,7 +195,7 @@ func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ s
 	s.mu.Lock()
 	v := s.index[id]
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, id, v, max(0, c.State.Checkpoint-1), 0); err != nil {
+	if c.State.Log, err = s.logAt(ctx, id, v, max(0, c.State.Checkpoint-1), 0, 0); err != nil {
 		return state.Claim{}, err
 	}
 	if have := c.State.LogLen(); have < c.LogLen {

@@ -246,6 +246,14 @@ const (
 
 var loggedFields = []string{loggedMarker: fieldMarker, loggedStatus: fieldStatus, loggedFormat: fieldFormat}
 
+type logPlace int
+
+const (
+	logWord logPlace = iota // ok
+	logEntries
+	logMore
+)
+
 type latestPlace int
 
 const (

@@ -373,3 +373,22 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	}
 	return decodeEntries(nil, after, list.Val())
 }
+
+// LogPage implements state.Runs.
+func (s *Store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	k := s.keys.run(id)
+	after = min(max(after, 0), 1<<50) // the script has numbers of 53 bits
+	r, err := logScript.batched(ctx, s, []string{k.header, k.log}, after, max(limit, 0), max(bytes, 0))
+	if err != nil {
+		return state.LogPage{}, fmt.Errorf("read log: %w", err)
+	}
+	if err := verdict(r, id, 0); err != nil {
+		return state.LogPage{}, err
+	}
+	encoded, err := r.list(logEntries)
+	if err != nil {
+		return state.LogPage{}, fmt.Errorf("read log: %w", err)
+	}
+	entries, err := decodeEntries(nil, after, encoded)
+	return state.LogPage{Entries: entries, More: r.flag(logMore)}, err
+}

@@ -20,6 +20,8 @@ var (
 	lib string
 	//go:embed scripts/create.lua
 	createSrc string
+	//go:embed scripts/log.lua
+	logSrc string
 	//go:embed scripts/claim.lua
 	claimSrc string
 	//go:embed scripts/renew.lua
@@ -74,6 +76,7 @@ var (
 	quotaSrc string
 
 	createScript    = promise[createPlace](createSrc)
+	logScript       = shared[logPlace](logSrc)
 	claimScript     = begins[claimPlace](claimSrc)
 	renewScript     = shared[renewPlace](renewSrc)
 	recordScript    = promise[recordPlace](recordSrc)
