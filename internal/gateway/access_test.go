@@ -74,6 +74,11 @@ func (c *countingStore) Log(ctx context.Context, id state.RunID, after int64, li
 	return c.Store.Log(ctx, id, after, limit)
 }
 
+func (c *countingStore) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	c.count("log")
+	return c.Store.LogPage(ctx, id, after, limit, bytes)
+}
+
 func (c *countingStore) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	c.count("agent")
 	return c.Store.Agent(ctx, tenant, name, version)

@@ -43,6 +43,13 @@ func (d distant) Log(ctx context.Context, id state.RunID, after int64, limit int
 	return d.Store.Log(ctx, id, after, limit)
 }
 
+func (d distant) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	if err := wait(ctx); err != nil {
+		return state.LogPage{}, err
+	}
+	return d.Store.LogPage(ctx, id, after, limit, bytes)
+}
+
 func (d distant) Agent(ctx context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	if err := wait(ctx); err != nil {
 		return state.AgentVersion{}, err

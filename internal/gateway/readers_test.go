@@ -88,13 +88,13 @@ type slowLogs struct {
 	release      chan struct{}
 }
 
-func (c *slowLogs) Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error) {
+func (c *slowLogs) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
 	n := c.inside.Add(1)
 	defer c.inside.Add(-1)
 	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
 	}
 	<-c.release
-	return c.Store.Log(ctx, id, after, limit)
+	return c.Store.LogPage(ctx, id, after, limit, bytes)
 }
 
 // Many readers leave capacity of the store for others.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -116,7 +117,15 @@ func (c *Client) List(ctx context.Context, query url.Values) (api.Page[api.Run],
 func (c *Client) Messages(ctx context.Context, id string) ([]api.Message, error) {
 	return do[[]api.Message](ctx, c, call{operation: service.Read}, func(ctx context.Context, caller access.Caller) (any, error) {
 		log, err := c.p.cfg.Service.Runs.Log(ctx, caller, id)
-		return api.MessagesOf(state.View(log)), err
+		if err != nil {
+			return nil, err
+		}
+		refs, err := log.Refs(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		messages := slices.Collect(log.Messages(ctx, refs))
+		return api.MessagesOf(messages), log.Err()
 	})
 }
 

@@ -29,6 +29,18 @@ func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }
 
+// eachCall returns a context with the rest of the budget for each of its calls: the request makes a number of calls
+// that the size of its response determines, and sends the response while it makes them.
+func eachCall(ctx context.Context) context.Context {
+	b, ok := ctx.Value(budgetKey{}).(*budget)
+	if !ok {
+		return ctx
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return WithBudget(ctx, b.left, true)
+}
+
 // spend returns a context that ends when the budget does. The caller must call done after its call of the store: done
 // subtracts the duration.
 func spend(ctx context.Context) (_ context.Context, done func()) {

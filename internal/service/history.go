@@ -14,33 +14,32 @@ const (
 	// during a turn.
 	maxView = 32 << 20
 
-	// leastPage and mostPage bound the number of log entries in one read, and pageWeight is
-	// the approximate memory limit of one. With a distant store, a log of many small entries
-	// thus takes few reads.
-	leastPage  = 16
+	// mostPage bounds the number of log entries in one read, and pageWeight their size, in bytes: one read holds at
+	// most that and one entry.
 	mostPage   = 256
-	pageWeight = 4 << 20
+	pageWeight = 2 << 20
 )
 
 // eachPage calls visit with the log of a run after its first entries page by page, and the approximate memory of each
 // page in bytes, until visit returns true or an error.
 func (k *core) eachPage(ctx context.Context, id state.RunID, after int64, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
-	after = max(0, after)
-	for limit := leastPage; ; {
-		page, err := k.store.Log(ctx, id, after, limit)
+	for more := true; more; {
+		page, err := k.store.LogPage(ctx, id, after, mostPage, pageWeight)
 		if err != nil {
 			return err
 		}
-		weight := int64(1)
-		for i := range page {
-			weight += page[i].Weight()
+		weight := int64(0)
+		for i := range page.Entries {
+			weight += page.Entries[i].Weight()
 		}
-		if enough, err := visit(page, weight); err != nil || enough || len(page) < limit {
+		if enough, err := visit(page.Entries, weight); err != nil || enough {
 			return err
 		}
-		after = page[len(page)-1].Seq
-		limit = max(leastPage, min(4*limit, int(int64(limit)*pageWeight/weight), mostPage))
+		if more = page.More; more {
+			after = page.Entries[len(page.Entries)-1].Seq
+		}
 	}
+	return nil
 }
 
 // checkView returns an error if the part of a run's log that its next turn needs takes more memory than maxView.

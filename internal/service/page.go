@@ -58,14 +58,24 @@ func Cut[T any](p Page, items []T) (api.Page[T], error) {
 	return api.NewPage(items[from:to], placeCursor(to, len(items))), nil
 }
 
+// Skip returns the number of items before the page.
+func (p Page) Skip() (int, error) {
+	if p.Cursor == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(p.Cursor)
+	if err != nil || n < 0 {
+		return 0, invalidCursor()
+	}
+	return n, nil
+}
+
 // places returns the bounds of the page in a list of n items.
 func (p Page) places(n int) (from, to int, err error) {
-	if p.Cursor != "" {
-		if from, err = strconv.Atoi(p.Cursor); err != nil || from < 0 {
-			return 0, 0, invalidCursor()
-		}
-		from = min(from, n)
+	if from, err = p.Skip(); err != nil {
+		return 0, 0, err
 	}
+	from = min(from, n)
 	if !p.Limited {
 		return from, n, nil
 	}

@@ -30,40 +30,45 @@ func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State
 	return s.load(ctx, c, id)
 }
 
-// Log returns the whole log of a run, however large it is.
-func (s *Runs) Log(ctx context.Context, c access.Caller, id string) ([]state.Entry, error) {
+// Log returns the log of a run, of which it has read the first page.
+func (s *Runs) Log(ctx context.Context, c access.Caller, id string) (*RunLog, error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	return s.store.Log(ctx, st.ID, 0, 0)
+	first, err := s.store.LogPage(ctx, st.ID, 0, mostPage, pageWeight)
+	if err != nil {
+		return nil, err
+	}
+	return &RunLog{store: s.store, id: st.ID, first: first}, nil
 }
 
-// Entries returns up to p.Limit log entries of a run with numbers above after, and the number to pass as the next
-// after, or 0 at the end. It ignores p.Cursor.
+// Entries returns up to p.Limit log entries of a run with numbers above after, fewer if they are large, and the number
+// to pass as the next after, or 0 at the end. It ignores p.Cursor.
 func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {
 		return nil, 0, err
 	}
-	if log, err = s.store.Log(ctx, st.ID, after, p.Limit+1); err != nil {
+	page, err := s.store.LogPage(ctx, st.ID, after, p.Limit, pageWeight)
+	if err != nil {
 		return nil, 0, err
 	}
-	if len(log) > p.Limit {
-		log = log[:p.Limit]
-		next = log[p.Limit-1].Seq
+	if page.More {
+		next = page.Entries[len(page.Entries)-1].Seq
 	}
-	return log, next, nil
+	return page.Entries, next, nil
 }
 
-// Follow returns up to limit log entries of a run with numbers above after. It checks no rights: the caller must have
-// called Get. It waits while many others read. The error is ErrStopped if the service stops while Follow waits.
-func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit int) (log []state.Entry, err error) {
+// Follow returns up to limit log entries of a run with numbers above after, of about `bytes` bytes together. It checks
+// no rights: the caller must have called Get. It waits while many others read. The error is ErrStopped if the service
+// stops while Follow waits.
+func (s *Runs) Follow(ctx context.Context, id state.RunID, after int64, limit, bytes int) (page state.LogPage, err error) {
 	err = s.InTurn(ctx, func() error {
-		log, err = s.store.Log(ctx, id, after, limit)
+		page, err = s.store.LogPage(ctx, id, after, limit, bytes)
 		return err
 	})
-	return log, err
+	return page, err
 }
 
 // Now returns the time of the store, or an estimate if the store does not answer.

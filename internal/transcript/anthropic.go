@@ -3,6 +3,7 @@ package transcript
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -50,9 +51,9 @@ type anthropicOut struct {
 }
 
 // anthropicSystem returns the system messages as one text: all of them stand at the beginning.
-func anthropicSystem(messages []state.Message) string {
+func anthropicSystem(messages iter.Seq[state.Message]) string {
 	var systems []string
-	for _, m := range messages {
+	for m := range messages {
 		if m.Role == state.RoleSystem {
 			systems = append(systems, m.Text())
 		}
@@ -61,7 +62,7 @@ func anthropicSystem(messages []state.Message) string {
 }
 
 // toAnthropic hands over each message, until add returns an error.
-func toAnthropic(messages []state.Message, add func(any) error) error {
+func toAnthropic(messages iter.Seq[state.Message], add func(any) error) error {
 	var results []anthropicBlock
 	write := func(role string, blocks []anthropicBlock) error {
 		switch {
@@ -73,7 +74,7 @@ func toAnthropic(messages []state.Message, add func(any) error) error {
 			return add(anthropicOut{role, blocks})
 		}
 	}
-	for _, m := range messages {
+	for m := range messages {
 		if m.Role == state.RoleTool {
 			// The results of one response stand in one message.
 			results = append(results, blocksOf(m)...)

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"encoding/json"
+	"iter"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -46,7 +47,7 @@ type openAIOut struct {
 }
 
 // toOpenAI hands over each message, until add returns an error.
-func toOpenAI(messages []state.Message, add func(any) error) error {
+func toOpenAI(messages iter.Seq[state.Message], add func(any) error) error {
 	// A result is a text there: its images follow all results, as if the user showed
 	// them.
 	var images []state.Part
@@ -58,7 +59,7 @@ func toOpenAI(messages []state.Message, add func(any) error) error {
 		images = nil
 		return add(openAIOut{Role: "user", Content: openAIContent(shown)})
 	}
-	for _, m := range messages {
+	for m := range messages {
 		if m.Role == state.RoleTool {
 			for _, p := range m.Parts {
 				if p.Type == state.PartToolResult {

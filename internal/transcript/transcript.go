@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -36,7 +38,7 @@ type Document struct {
 func Export(f Format, messages []state.Message) (Document, error) {
 	d := Document{Format: f}
 	var b bytes.Buffer
-	if err := Write(&b, f, messages); err != nil {
+	if err := Write(&b, f, slices.Values(messages)); err != nil {
 		return d, err
 	}
 	if err := json.Unmarshal(b.Bytes(), &d); err != nil {
@@ -46,15 +48,16 @@ func Export(f Format, messages []state.Message) (Document, error) {
 }
 
 // Write writes the document that Export returns as JSON, message by message: it holds at most
-// one encoded message. It reports an unknown format before it writes anything.
-func Write(w io.Writer, f Format, messages []state.Message) error {
+// one encoded message. It may read messages twice. It reports an unknown format before it writes anything.
+func Write(w io.Writer, f Format, messages iter.Seq[state.Message]) error {
 	if err := f.Check(); err != nil {
 		return err
 	}
-	var seen []state.Message
-	for _, m := range messages {
-		if !m.Tombstoned && !m.Compacted {
-			seen = append(seen, m)
+	seen := func(yield func(state.Message) bool) {
+		for m := range messages {
+			if !m.Tombstoned && !m.Compacted && !yield(m) {
+				return
+			}
 		}
 	}
 	enc := json.NewEncoder(untilNewline{w})

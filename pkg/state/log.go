@@ -1,6 +1,11 @@
 package state
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+)
 
 // EntryType names what an entry of the log records. The names are those of the event stream: an
 // entry is a committed event, and its position in the log is the event's number (I9).
@@ -179,119 +184,6 @@ func (e *Entry) replaces() bool {
 	}
 }
 
-// View returns what the model sees of a log: no messages that were tombstoned or refused, the replacements of compacted
-// and replaced ones, and every tool result directly after the message with its call, in the order of the calls,
-// wherever the log has the result (A14, I5).
-func View(log []Entry) []Message {
-	return view(log, false)
-}
-
-// FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
-// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them. Of the messages before
-// a checkpoint with which the log begins, it has only those that the model saw then.
-func FullView(log []Entry) []Message {
-	return view(log, true)
-}
-
-// hidden maps the id of each message that is not in the view to its removal.
-type hidden map[string]removal
-
-// removal is the removal of the message MessageIDs[at] of an entry.
-type removal struct {
-	by *Entry
-	at int
-}
-
-func view(log []Entry, full bool) []Message {
-	gone := hidden{}
-	n := 0
-	for i := range log {
-		e := &log[i]
-		for at, id := range e.MessageIDs {
-			gone[id] = removal{e, at}
-		}
-		if e.Message != nil {
-			n++
-		}
-		n += len(e.Messages)
-	}
-	before := CheckpointOf(log)
-	if before != nil {
-		n += len(before.Messages)
-	}
-	out := make([]Message, 0, n)
-	shown := map[int64]bool{} // entries whose replacement is in out
-	var add func(m Message)
-	add = func(m Message) {
-		r, hides := gone[m.ID]
-		if !hides {
-			out = append(out, m)
-			return
-		}
-		by := r.by
-		if full {
-			m.Tombstoned, m.Compacted = by.Type != EntryCompacted, by.Type == EntryCompacted
-			out = append(out, m)
-			return
-		}
-		switch {
-		case !by.replaces():
-		case len(by.Messages) == len(by.MessageIDs): // each in the place of its own
-			add(by.Messages[r.at])
-		case !shown[by.Seq]:
-			shown[by.Seq] = true
-			for _, m := range by.Messages {
-				add(m)
-			}
-		}
-	}
-	if before != nil {
-		for _, m := range before.Messages {
-			add(m)
-		}
-	}
-	for i := range log {
-		e := &log[i]
-		if !e.replaces() || full {
-			for _, m := range e.Messages {
-				add(m)
-			}
-		}
-		if e.Type == EntryTombstoned && e.Message != nil && full {
-			add(*e.Message)
-		}
-		if e.Type != EntryModel || e.Message == nil {
-			continue
-		}
-		add(*e.Message)
-		if r, hides := gone[e.Message.ID]; hides && r.by.Type == EntryTombstoned && !full {
-			continue
-		}
-		// Providers repeat call ids in later turns of a run, so a result belongs to the last
-		// response before it.
-		for p := range e.Message.Parts {
-			if c := &e.Message.Parts[p]; c.Type == PartToolCall {
-				addResults(log[i+1:], c.ID, add)
-			}
-		}
-	}
-	return out
-}
-
-// addResults adds the results of a call before the next model response. If there are several, all
-// but the last were withdrawn.
-func addResults(log []Entry, call string, add func(Message)) {
-	for i := range log {
-		e := &log[i]
-		switch {
-		case e.Type == EntryModel:
-			return
-		case e.CallID == call && e.Message != nil && e.Message.Role == RoleTool:
-			add(*e.Message)
-		}
-	}
-}
-
 // AuditRow is one row of the audit trail: one transition and what led to it.
 type AuditRow struct {
 	Version    int64       `json:"version"`
@@ -318,29 +210,34 @@ type AuditCall struct {
 
 // Audit folds a log into its audit trail, one row per transition. Entries after the last transition, those
 // of the turn in flight, are not in it.
-func Audit(log []Entry) []AuditRow {
-	var rows []AuditRow
-	row := AuditRow{ToolCalls: []AuditCall{}}
-	for _, e := range log {
-		switch {
-		case e.Usage != nil && (e.Type == EntryModel || e.Type == EntryCompacted || e.wasted()):
-			row.Usage = row.Usage.Add(*e.Usage)
-		case e.Type == EntryTool || e.Type == EntryReused:
-			if e.made() {
-				row.Usage.ToolCalls++
-			}
-			row.ToolCalls = append(row.ToolCalls, AuditCall{
-				ID: e.CallID, Name: e.Name, IsError: e.IsError, Reused: e.Type == EntryReused, DurationMS: e.DurationMS,
-			})
-		case e.transition():
-			row.Version, row.Turn, row.Reason, row.Detail, row.Status = e.Version, e.Turn, e.Reason, e.Detail, e.Status
-			row.At, row.DurationMS, row.Attempt, row.Worker = e.At, e.DurationMS, e.Attempt, e.Worker
-			if e.Usage != nil {
+func Audit(log []Entry) []AuditRow { return slices.Collect(AuditRows(slices.Values(log))) }
+
+// AuditRows is Audit for a log that a caller reads piece by piece: it keeps no entry in memory.
+func AuditRows(log iter.Seq[Entry]) iter.Seq[AuditRow] {
+	return func(yield func(AuditRow) bool) {
+		row := AuditRow{ToolCalls: []AuditCall{}}
+		for e := range log {
+			switch {
+			case e.Usage != nil && (e.Type == EntryModel || e.Type == EntryCompacted || e.wasted()):
 				row.Usage = row.Usage.Add(*e.Usage)
+			case e.Type == EntryTool || e.Type == EntryReused:
+				if e.made() {
+					row.Usage.ToolCalls++
+				}
+				row.ToolCalls = append(row.ToolCalls, AuditCall{
+					ID: strings.Clone(e.CallID), Name: strings.Clone(e.Name), IsError: e.IsError, Reused: e.Type == EntryReused, DurationMS: e.DurationMS,
+				})
+			case e.transition():
+				row.Version, row.Turn, row.Reason, row.Detail, row.Status = e.Version, e.Turn, e.Reason, e.Detail, e.Status
+				row.At, row.DurationMS, row.Attempt, row.Worker = e.At, e.DurationMS, e.Attempt, e.Worker
+				if e.Usage != nil {
+					row.Usage = row.Usage.Add(*e.Usage)
+				}
+				if !yield(row) {
+					return
+				}
+				row = AuditRow{ToolCalls: []AuditCall{}}
 			}
-			rows = append(rows, row)
-			row = AuditRow{ToolCalls: []AuditCall{}}
 		}
 	}
-	return rows
 }

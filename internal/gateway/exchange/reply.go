@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -43,34 +45,101 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ReplyPage responds with a page. It encodes the page item by item, because whole encoded copies of a long history,
-// one for each reader, would need too much memory. It always returns nil. If an item cannot be encoded, it panics
-// with http.ErrAbortHandler, which ends the connection.
-func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
+// pageWriter writes a page item by item, because whole encoded copies of a long history, one for each reader, would
+// need too much memory.
+type pageWriter struct {
+	out   *bufio.Writer
+	items int
+	err   error // the client has disconnected
+}
+
+// newPageWriter begins a response with a page.
+func newPageWriter(w http.ResponseWriter) *pageWriter {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	out := bufio.NewWriter(w) // writes may fail: the client may have disconnected
-	write := func(before string, v any) {
-		b, err := Encode(v)
-		if err != nil {
-			panic(http.ErrAbortHandler) // a partial response must not look complete
-		}
-		_, _ = out.WriteString(before)
-		_, _ = out.Write(bytes.TrimSuffix(b, []byte("\n")))
+	p := &pageWriter{out: bufio.NewWriter(w)}
+	_, p.err = p.out.WriteString(`{"items":[`)
+	return p
+}
+
+// write writes a value after a text. If it cannot be encoded, write panics with http.ErrAbortHandler, which ends the
+// connection: a partial response must not look complete.
+func (p *pageWriter) write(before string, v any) {
+	b, err := Encode(v)
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
-	_, _ = out.WriteString(`{"items":[`)
-	comma := ""
+	_, _ = p.out.WriteString(before)
+	_, p.err = p.out.Write(bytes.TrimSuffix(b, []byte("\n")))
+}
+
+func (p *pageWriter) item(v any) {
+	before := ","
+	if p.items == 0 {
+		before = ""
+	}
+	p.items++
+	p.write(before, v)
+}
+
+// end writes what follows the items of a page.
+func (p *pageWriter) end(cursor *string, examined *int, complete *bool) {
+	p.write(`],"next_cursor":`, cursor)
+	if examined != nil {
+		p.write(`,"examined":`, examined)
+		p.write(`,"complete":`, complete)
+	}
+	_, _ = p.out.WriteString("}\n")
+	_ = p.out.Flush() // the client may have disconnected
+}
+
+// ReplyPage responds with a page. It encodes the page item by item. It always returns nil. If an item cannot be
+// encoded, it panics with http.ErrAbortHandler, which ends the connection.
+func ReplyPage[T any](w http.ResponseWriter, p api.Page[T]) error {
+	out := newPageWriter(w)
 	for i := range p.Items {
-		write(comma, &p.Items[i])
-		comma = ","
+		out.item(&p.Items[i])
 	}
-	write(`],"next_cursor":`, p.NextCursor)
-	if p.Examined != nil {
-		write(`,"examined":`, p.Examined)
-		write(`,"complete":`, p.Complete)
+	out.end(p.NextCursor, p.Examined, p.Complete)
+	return nil
+}
+
+// Source is a list whose items are read while the response is written.
+type Source[T any] struct {
+	Items func(skip int) iter.Seq[T] // without the first skip ones
+	Err   func() error               // why Items ended early, or nil
+}
+
+// ReplySource responds with the page of a list that service.Cut would return. The error of a source that fails before
+// its first item is returned. If it fails later, ReplySource ends the connection as ReplyPage does.
+func ReplySource[T any](w http.ResponseWriter, p service.Page, from Source[T]) error {
+	skip, err := p.Skip()
+	if err != nil {
+		return err
 	}
-	_, _ = out.WriteString("}\n")
-	_ = out.Flush()
+	var out *pageWriter
+	cursor := ""
+	for item := range from.Items(skip) {
+		if out == nil {
+			out = newPageWriter(w)
+		}
+		if p.Limited && out.items == p.Limit {
+			cursor = strconv.Itoa(skip + out.items)
+			break
+		}
+		if out.item(&item); out.err != nil {
+			return nil
+		}
+	}
+	switch err := from.Err(); {
+	case err != nil && out == nil:
+		return err
+	case err != nil:
+		panic(http.ErrAbortHandler) // a partial response must not look complete
+	case out == nil:
+		out = newPageWriter(w)
+	}
+	out.end(api.NewPage[T](nil, cursor).NextCursor, nil, nil)
 	return nil
 }
 
@@ -97,15 +166,6 @@ func ReplyList[T any](w http.ResponseWriter, r *http.Request, list Lister[T], pa
 		return err
 	}
 	page, err := list(r.Context(), access.FromContext(r.Context()), p)
-	if err != nil {
-		return err
-	}
-	return ReplyPage(w, page)
-}
-
-// ReplyCut responds with a page of items: see service.Cut.
-func ReplyCut[T any](w http.ResponseWriter, p service.Page, items []T) error {
-	page, err := service.Cut(p, items)
 	if err != nil {
 		return err
 	}

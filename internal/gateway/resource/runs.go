@@ -2,6 +2,7 @@ package resource
 
 import (
 	"bufio"
+	"iter"
 	"net/http"
 	"time"
 
@@ -82,30 +83,53 @@ func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 			return exchange.Invalid("%v", err)
 		}
 	}
-	log, err := h.runs.Log(r.Context(), access.FromContext(r.Context()), r.PathValue("id"))
+	ctx := r.Context()
+	log, err := h.runs.Log(ctx, access.FromContext(ctx), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if view == "session" {
+		return exchange.ReplySource(w, p, source(state.SessionEvents(log.Entries(ctx)), log))
+	}
+	refs, err := log.Refs(ctx, view == "full")
 	if err != nil {
 		return err
 	}
 	if format != "" {
-		return replyTranscript(w, format, state.View(log))
+		return replyTranscript(w, format, log.Messages(ctx, refs), log)
 	}
-	if view == "session" {
-		return exchange.ReplyCut(w, p, state.Session(log))
-	}
-	messages := state.View(log)
-	if view == "full" {
-		messages = state.FullView(log)
-	}
-	return exchange.ReplyCut(w, p, api.MessagesOf(messages))
+	return exchange.ReplySource(w, p, exchange.Source[api.FullMessage]{Err: log.Err, Items: func(skip int) iter.Seq[api.FullMessage] {
+		return func(yield func(api.FullMessage) bool) {
+			for m := range log.Messages(ctx, refs[min(skip, len(refs)):]) {
+				if !yield(api.MessagesOf([]state.Message{m})[0]) {
+					return
+				}
+			}
+		}
+	}})
+}
+
+// source returns items of a log as a source of pages.
+func source[T any](items iter.Seq[T], log *service.RunLog) exchange.Source[T] {
+	return exchange.Source[T]{Err: log.Err, Items: func(skip int) iter.Seq[T] {
+		return func(yield func(T) bool) {
+			n := 0
+			for item := range items {
+				if n++; n > skip && !yield(item) {
+					return
+				}
+			}
+		}
+	}}
 }
 
 // replyTranscript responds with a history in the format of another API, message by message.
-func replyTranscript(w http.ResponseWriter, f transcript.Format, messages []state.Message) error {
+func replyTranscript(w http.ResponseWriter, f transcript.Format, messages iter.Seq[state.Message], log *service.RunLog) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	out := bufio.NewWriter(w)
-	if err := transcript.Write(out, f, messages); err != nil {
-		panic(http.ErrAbortHandler) // the client has disconnected; a partial response must not look complete
+	if err := transcript.Write(out, f, messages); err != nil || log.Err() != nil {
+		panic(http.ErrAbortHandler) // the client has disconnected, or the store has failed; a partial response must not look complete
 	}
 	_ = out.Flush() // the client may have disconnected
 	return nil
@@ -121,7 +145,7 @@ func (h *Runs) Turns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return exchange.ReplyCut(w, p, state.Audit(log))
+	return exchange.ReplySource(w, p, source(state.AuditRows(log.Entries(r.Context())), log))
 }
 
 // Delete deletes an ended run and all runs below it.

@@ -16,7 +16,7 @@ import (
 // are added to its log. It is safe for concurrent use.
 type audiences struct {
 	bus  Bus
-	read func(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	read func(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)
 
 	mu   sync.Mutex
 	runs map[state.RunID]*audience
@@ -106,18 +106,18 @@ func (a *audiences) serve(ctx context.Context, au *audience) {
 			continue
 		}
 		for after := n.From; after < n.To; {
-			log, err := a.read(ctx, au.id, after, int(min(n.To-after, pageEvents)))
-			if err != nil || len(log) == 0 {
+			page, err := a.read(ctx, au.id, after, int(min(n.To-after, pageEvents)), readerBytes)
+			if err != nil || len(page.Entries) == 0 {
 				break // each reader reads the store itself within lookInterval
 			}
-			for _, e := range log {
+			for _, e := range page.Entries {
 				data, err := api.EncodeEvent(au.id, e)
 				if err != nil {
 					return
 				}
 				a.send(au, newEvent(e.Seq, head{e.Type, e.Turn}, data))
 			}
-			after += int64(len(log))
+			after += int64(len(page.Entries))
 		}
 	}
 }

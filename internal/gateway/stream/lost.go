@@ -35,11 +35,11 @@ func (r *Reader) missing(ctx context.Context, err error) error {
 // endLost sends the end of a lost run, whose number is lower than those that the reader got before the loss, and
 // returns errEnded.
 func (r *Reader) endLost(ctx context.Context) error {
-	log, err := r.events.runs.Follow(ctx, r.id, 0, 1)
+	page, err := r.events.runs.Follow(ctx, r.id, 0, 1, readerBytes)
 	if err != nil {
 		return err
 	}
-	if len(log) == 1 && log[0].Reason == state.EndLost {
+	if log := page.Entries; len(log) == 1 && log[0].Reason == state.EndLost {
 		data, err := api.EncodeEvent(r.id, log[0])
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ type Selection struct {
 // must have checked its permission to read the run. The error is a *service.BusError if the bus refuses the
 // subscription or ctx ends.
 func (e *Events) Open(ctx context.Context, known state.State, s Selection) (*Reader, error) {
-	r := &Reader{events: e, id: known.ID, known: known, after: s.After, noDeltas: s.NoDeltas, live: make(chan *Event, readerBuffer), page: 1}
+	r := &Reader{events: e, id: known.ID, known: known, after: s.After, noDeltas: s.NoDeltas, live: make(chan *Event, readerBuffer)}
 	// Subscribe before the first read of the store, so that no event is missed in between.
 	leave, err := e.audiences.join(ctx, r)
 	if err != nil {
@@ -93,7 +93,6 @@ type Reader struct {
 
 	after    int64 // number of the last committed event sent
 	turn     int   // number of the turn of that event
-	page     int   // number of events in the next read of the store
 	going    bool  // the last event that shows a status says that the run has not ended
 	finished bool  // the last event sent is the end of the run
 	looks    int   // number of reads of the store without a notice
@@ -207,17 +206,15 @@ func (r *Reader) catchUp(ctx context.Context) error {
 // pieces.
 func (r *Reader) sendStored(ctx context.Context) error {
 	for {
-		log, err := r.read(ctx, r.page)
+		page, err := r.read(ctx, pageEvents)
 		if err != nil {
 			return err
 		}
-		size := 0
-		for _, entry := range log {
+		for _, entry := range page.Entries {
 			data, err := api.EncodeEvent(r.id, entry)
 			if err != nil {
 				return err
 			}
-			size += len(data)
 			e := newEvent(entry.Seq, head{entry.Type, entry.Turn}, data)
 			r.sent(e)
 			if err := r.sink.Event(e); err != nil {
@@ -227,16 +224,15 @@ func (r *Reader) sendStored(ctx context.Context) error {
 		if err := r.sink.Flush(); err != nil {
 			return err
 		}
-		if len(log) < r.page {
+		if !page.More {
 			return r.end(ctx)
 		}
-		r.page = max(1, min(2*r.page, r.page*readerBytes/size, pageEvents))
 	}
 }
 
 // read reads the next events from the store, when it is the turn of this reader.
-func (r *Reader) read(ctx context.Context, limit int) ([]state.Entry, error) {
-	return r.events.runs.Follow(ctx, r.id, r.after, limit)
+func (r *Reader) read(ctx context.Context, limit int) (state.LogPage, error) {
+	return r.events.runs.Follow(ctx, r.id, r.after, limit, readerBytes)
 }
 
 // end returns errEnded if the run has ended and all its events were sent.
@@ -255,11 +251,11 @@ func (r *Reader) end(ctx context.Context) error {
 	if st.Transition.Reason == state.EndLost && !r.finished {
 		return r.endLost(ctx)
 	}
-	log, err := r.read(ctx, 1)
+	page, err := r.read(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if len(log) > 0 {
+	if len(page.Entries) > 0 {
 		return nil // take or catchUp sends it
 	}
 	return errEnded

@@ -23,7 +23,7 @@ type Runs interface {
 	Get(ctx context.Context, c access.Caller, id string) (state.State, error)
 	Entries(ctx context.Context, c access.Caller, id string, after int64, p service.Page) (log []state.Entry, next int64, err error)
 	Select(ctx context.Context, c access.Caller, f *state.Filter) error
-	Follow(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	Follow(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)
 	Lose(ctx context.Context, known state.State) (state.State, error)
 	Now(ctx context.Context) (state.Time, error)
 	InTurn(ctx context.Context, read func() error) error
