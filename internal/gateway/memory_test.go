@@ -114,7 +114,11 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("<", 250<<10) + `"}`, "some characters need more bytes there"},
 	} {
-		resp, text, p := ask(t, c.method, s.url+c.path, c.body, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
+		header := http.Header{"Authorization": {"Bearer " + token}}
+		if c.match != "" {
+			header["If-Match"] = []string{c.match}
+		}
+		resp, text, p := ask(t, c.method, s.url+c.path, c.body, header)
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, c.want) {
 			t.Errorf("%s %s %.60s returned %d %s, want %q", c.method, c.path, c.body, resp.StatusCode, text, c.want)
 		}
@@ -138,6 +142,44 @@ func TestMemoryIfMatchLists(t *testing.T) {
 		resp, text, _ := ask(t, http.MethodPut, s.url+"/v1/memory/a?scope=tenant", `{"content":"x"}`, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
 		if resp.StatusCode != c.want {
 			t.Errorf("If-Match %s: %d %s, want %d", c.match, resp.StatusCode, text, c.want)
+		}
+	}
+}
+
+// A condition that is present and empty is refused: without it, the request would change any version. Several lines of
+// a condition are one list.
+func TestMemoryConditions(t *testing.T) {
+	t.Parallel()
+	s := newHooked(t)
+	token := s.key("acme", access.Author, access.Viewer)
+	for _, c := range []struct {
+		method, path, header string
+		lines                []string
+		want                 int
+	}{
+		{http.MethodPut, "/a", "If-None-Match", []string{""}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-None-Match", []string{"*"}, http.StatusCreated},
+		{http.MethodPut, "/a", "If-None-Match", []string{"*"}, http.StatusPreconditionFailed},
+		{http.MethodPut, "/a", "If-None-Match", []string{"*", "*"}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-Match", []string{""}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-Match", []string{" , "}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-Match", []string{"", ""}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-Match", []string{`"1"`, "three"}, http.StatusBadRequest},
+		{http.MethodPut, "/a", "If-Match", []string{`"7"`, `"8"`}, http.StatusPreconditionFailed},
+		{http.MethodPut, "/a", "If-Match", []string{"", `"7"`}, http.StatusPreconditionFailed},
+		{http.MethodPut, "/a", "If-Match", []string{`"7"`, `"1"`}, http.StatusOK},
+		{http.MethodDelete, "/a", "If-Match", []string{""}, http.StatusBadRequest},
+		{http.MethodDelete, "/a", "If-Match", []string{`"7"`, `"8"`}, http.StatusPreconditionFailed},
+		{http.MethodDelete, "", "If-Match", []string{""}, http.StatusBadRequest},
+		{http.MethodDelete, "/a", "If-Match", []string{`"7"`, `"2"`}, http.StatusNoContent},
+	} {
+		body := ""
+		if c.method == http.MethodPut {
+			body = `{"content":"x"}`
+		}
+		resp, text, p := ask(t, c.method, s.url+"/v1/memory"+c.path+"?scope=tenant", body, http.Header{"Authorization": {"Bearer " + token}, c.header: c.lines})
+		if resp.StatusCode != c.want || c.want == http.StatusBadRequest && !strings.Contains(p.Detail, "header "+c.header) {
+			t.Errorf("%s %s with %s %q: %d %s, want %d", c.method, c.path, c.header, c.lines, resp.StatusCode, text, c.want)
 		}
 	}
 }

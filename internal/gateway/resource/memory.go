@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -49,8 +50,15 @@ func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	match := r.Header.Get(headerIfMatch)
-	switch none := r.Header.Get("If-None-Match"); {
+	match, err := condition(r, headerIfMatch, `a version such as "3"`)
+	if err != nil {
+		return err
+	}
+	none, err := condition(r, "If-None-Match", "*")
+	if err != nil {
+		return err
+	}
+	switch {
 	case !utf8.Valid(body):
 		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "the body is not UTF-8: encode it in UTF-8")
 	case req.Content == nil:
@@ -70,6 +78,17 @@ func (h *Memory) Put(w http.ResponseWriter, r *http.Request) error {
 	return replyFile(w, status, f, err)
 }
 
+// condition returns the value of a header that makes a request conditional, or "" without the header. An empty value is
+// an error: the request would be unconditional. Several lines of the header are one list.
+func condition(r *http.Request, header, send string) (string, error) {
+	lines := r.Header.Values(header)
+	text := strings.Join(lines, ", ")
+	if len(lines) > 0 && strings.Trim(text, ", ") == "" {
+		return "", exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header %s is %.40q: send %s, or omit it", header, text, send)
+	}
+	return text, nil
+}
+
 func replyFile(w http.ResponseWriter, status int, f api.MemoryFile, err error) error {
 	if err == nil {
 		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(f.Version, 10)))
@@ -79,12 +98,16 @@ func replyFile(w http.ResponseWriter, status int, f api.MemoryFile, err error) e
 
 // Delete deletes a file, or all files of a directory, if its version satisfies the header If-Match.
 func (h *Memory) Delete(w http.ResponseWriter, r *http.Request) error {
-	return exchange.Done(w, h.memory.Delete(r.Context(), access.FromContext(r.Context()), place(r), r.Header.Get(headerIfMatch)))
+	match, err := condition(r, headerIfMatch, `a version such as "3"`)
+	if err != nil {
+		return err
+	}
+	return exchange.Done(w, h.memory.Delete(r.Context(), access.FromContext(r.Context()), place(r), match))
 }
 
 // Erase deletes a memory with all its files.
 func (h *Memory) Erase(w http.ResponseWriter, r *http.Request) error {
-	if r.Header.Get(headerIfMatch) != "" {
+	if len(r.Header.Values(headerIfMatch)) > 0 {
 		return exchange.Problem(http.StatusBadRequest, api.CodeInvalidRequest, "header If-Match: a whole memory has no version: name a file, or omit the header")
 	}
 	return exchange.Done(w, h.memory.Erase(r.Context(), access.FromContext(r.Context()), place(r).Scope))
