@@ -42,7 +42,7 @@ func (h handlers) routes() map[string]server.Route {
 	listRuns := func(h exchange.Handler) server.Route { return server.For(service.ReadRuns, listed.Handler(h)) }
 	return map[string]server.Route{
 		"POST /v1/runs":                    server.For(service.Submit, h.submissions.Post),
-		"GET /v1/runs":                     listRuns(runs.List),
+		"GET /v1/runs":                     listRuns(runs.List).Repeats("status"),
 		"GET /v1/runs/{id}":                server.For(service.ReadRuns, runs.Get),
 		"GET /v1/runs/{id}/messages":       listRuns(runs.Messages),
 		"GET /v1/runs/{id}/turns":          listRuns(runs.Turns),
@@ -86,8 +86,8 @@ func (h handlers) routes() map[string]server.Route {
 		"GET /v1/hooks/{name}":             server.For(service.Read, hooks.Get),
 		"PUT /v1/hooks/{name}":             server.For(service.PutHook, hooks.Put),
 		"DELETE /v1/hooks/{name}":          server.For(service.DeleteHook, hooks.Delete),
-		"POST /v1/hooks/{name}":            server.Open(hooks.Deliver),
-		"POST /v1/hooks/{tenant}/{name}":   server.Open(hooks.Deliver),
+		"POST /v1/hooks/{name}":            server.Open(hooks.Deliver).WithQueryOfSender(),
+		"POST /v1/hooks/{tenant}/{name}":   server.Open(hooks.Deliver).WithQueryOfSender(),
 		"GET /v1/triggers":                 list(triggers.List),
 		"GET /v1/triggers/{name}":          server.For(service.Read, triggers.Get),
 		"PUT /v1/triggers/{name}":          server.For(service.PutTrigger, triggers.Put),

@@ -7,8 +7,10 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -33,6 +35,8 @@ type Route struct {
 	asks    service.Operation
 	bodies  int64 // the maximum body as a multiple of Config.MaxBody; 0 means 1
 	stream  stream
+	repeats []string // parameters of the query that a request may repeat; nil: none
+	foreign bool     // the query belongs to the sender, who may repeat any parameter
 }
 
 // stream has the limits for a route that processes the body while it arrives.
@@ -59,6 +63,32 @@ func (r Route) UpTo(n int64) Route {
 func (r Route) Streams(limit, buffers int64) Route {
 	r.stream = stream{limit, buffers}
 	return r
+}
+
+// Repeats returns the route with parameters of the query that a request may give several times.
+func (r Route) Repeats(parameters ...string) Route {
+	r.repeats = parameters
+	return r
+}
+
+// WithQueryOfSender returns the route for requests whose sender chooses the query: it may repeat any parameter.
+func (r Route) WithQueryOfSender() Route {
+	r.foreign = true
+	return r
+}
+
+// checkQuery returns a problem if a query repeats a parameter that has one value: its handler would use the first one.
+// exchange.NamedTenant checks the tenant, which the header may name too.
+func (r Route) checkQuery(query url.Values) error {
+	if r.foreign {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if n := len(query[name]); n > 1 && name != exchange.ParameterTenant && !slices.Contains(r.repeats, name) {
+			return exchange.Invalid("parameter %.40q is given %d times: give it once", name, n)
+		}
+	}
+	return nil
 }
 
 // Callers identifies the callers of requests. *login.Callers implements it.
@@ -198,10 +228,10 @@ func (s *Server) route(pattern string, to Route) http.Handler {
 		r, traced := s.traceRequest(pattern, r.WithContext(service.WithBudget(r.Context(), s.cfg.StoreBudget, to.asks.Lasts())))
 		defer func() { endRequest(traced, rec.status) }()
 		// URL.Query silently drops parts that it cannot parse.
-		_, err := url.ParseQuery(r.URL.RawQuery)
+		query, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
 			err = exchange.Invalid("the query of the URL is not valid, percent-encode its values: %v", err)
-		} else {
+		} else if err = to.checkQuery(query); err == nil {
 			err = s.recovered(h, rec, r)
 		}
 		if err != nil {
@@ -268,5 +298,5 @@ func (s *Server) unmatched(h http.Handler) http.Handler {
 			return exchange.Problem(http.StatusMethodNotAllowed, api.CodeMethodNotAllowed, "method %s is not allowed here: use %s", r.Method, allow)
 		}
 		return exchange.Problem(http.StatusNotFound, api.CodeNotFound, "there is no path %s: use one from /openapi.json", r.URL.Path)
-	}))
+	}).WithQueryOfSender())
 }
