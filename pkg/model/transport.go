@@ -59,12 +59,18 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 // current model, 128,000 tokens in an event each, is some 40 MB.
 const longestStream = 64 << 20
 
-// boundedBody is a body that returns a *Error after longestStream bytes, or when its response keeps too much.
+// maxStreamLines bounds the lines of that stream: an event costs some microseconds to decode, however small it is. The
+// 128,000 events of the longest response have up to four lines each.
+const maxStreamLines = 1 << 20
+
+// boundedBody is a body that returns a *Error after longestStream bytes or maxStreamLines lines, or when its response
+// keeps too much.
 type boundedBody struct {
 	io.ReadCloser
 
 	provider string
 	left     int64
+	lines    int
 	receipt  *Receipt
 	line     int // bytes of the current line
 }
@@ -73,6 +79,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return 0, &Error{Class: InvalidRequest, Provider: b.provider, Message: fmt.Sprintf("the model's server streamed more than %d MiB for one response: lower max_output_tokens", longestStream>>20)}
+	}
+	if b.lines += bytes.Count(p[:n], []byte("\n")); b.lines > maxStreamLines {
+		return 0, &Error{Class: InvalidRequest, Provider: b.provider, Message: fmt.Sprintf("the model's server streamed more than %d lines for one response: check base_url, or lower max_output_tokens", maxStreamLines)}
 	}
 	b.count(p[:n])
 	if failed := b.receipt.failure(b.provider); failed != nil {
@@ -111,9 +120,9 @@ func receiptOf(r *http.Request) *Receipt {
 }
 
 // CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail with a *Error after 64
-// MiB, or when the [Receipt] of the call is exceeded. Otherwise it closes the body and returns a *Error: the one that
-// the body describes, or that the server does not stream. Adapters call it in a middleware of the provider's SDK,
-// because the SDKs drop the status if the body is not in the provider's format.
+// MiB or 1,048,576 lines, or when the [Receipt] of the call is exceeded. Otherwise it closes the body and returns
+// a *Error: the one that the body describes, or that the server does not stream. Adapters call it in a middleware of
+// the provider's SDK, because the SDKs drop the status if the body is not in the provider's format.
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))

@@ -37,3 +37,24 @@ func TestEndlessStream(t *testing.T) {
 		t.Errorf("%d bytes were read", body.read)
 	}
 }
+
+// A server that streams tiny events is cut off: each costs a worker more than its bytes. The events of the longest
+// response of a current model are not.
+func TestTinyEvents(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		strings.Repeat("data: {}\n\n", 6<<20):                                      true,
+		strings.Repeat("\n", 2<<20):                                                true,
+		strings.Repeat("event: content_block_delta\nid: 1\ndata: {}\n\n", 128_000): false,
+	} {
+		resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(text))}
+		if err := model.CheckHTTP("openai", "", resp); err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		var e *model.Error
+		if refused := errors.As(err, &e) && e.Class == model.InvalidRequest && strings.Contains(e.Message, "1048576 lines"); refused != want || !want && err != nil {
+			t.Errorf("%.40q: reading ended after %d of %d bytes with %v", text, n, len(text), err)
+		}
+	}
+}
