@@ -332,33 +332,16 @@ func (s *Store) part(ctx context.Context, f state.Filter, ids []string, read int
 
 // smallRuns reads the runs before the first that has more than most bytes, and returns the number of their ids.
 func (s *Store) smallRuns(ctx context.Context, ids []string, most int) (n int, runs []state.State, bytes int, err error) {
-	cmds := make([]*redis.Cmd, len(ids))
-	for try := 0; ; try++ {
-		pipe := s.rdb.Pipeline()
-		for i, id := range ids {
-			cmds[i] = smallScript.EvalSha(ctx, pipe, []string{s.keys.run(state.RunID(id)).header}, most)
-		}
-		_, err := pipe.Exec(ctx)
-		if err == nil {
-			break
-		}
-		if !unknownScript(cmds) || try > 0 {
-			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
-		}
-		if err := s.load(ctx, smallScript.Script); err != nil {
-			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
-		}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = s.keys.run(state.RunID(id)).header
 	}
-	replies := make([][]any, 0, len(ids))
-	for _, c := range cmds {
-		values, err := c.Slice()
-		if err != nil {
-			return 0, nil, 0, fmt.Errorf("read runs: %w", err)
-		}
-		if reply[verdictPlace](values).str(verdictWord) == "large" {
-			break
-		}
-		replies = append(replies, values)
+	replies, err := smallScript.onEach(ctx, s, keys, func(int) []any { return []any{most} })
+	if err != nil {
+		return 0, nil, 0, fmt.Errorf("read runs: %w", err)
+	}
+	if i := slices.IndexFunc(replies, func(r reply[storedPlace]) bool { return reply[verdictPlace](r).str(verdictWord) == "large" }); i >= 0 {
+		replies = replies[:i]
 	}
 	runs, bytes, err = existing(ids, replies)
 	return len(replies), runs, bytes, err
@@ -399,7 +382,7 @@ func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, 
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, 0, fmt.Errorf("read runs: %w", err)
 	}
-	replies := make([][]any, len(ids))
+	replies := make([]reply[storedPlace], len(ids))
 	for i, c := range cmds {
 		replies[i] = c.Val()
 	}
@@ -408,7 +391,7 @@ func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, 
 
 // existing decodes replies with the storedFields of the first ids, without runs that do not exist or that this build
 // cannot read.
-func existing(ids []string, replies [][]any) (runs []state.State, bytes int, err error) {
+func existing(ids []string, replies []reply[storedPlace]) (runs []state.State, bytes int, err error) {
 	runs = make([]state.State, 0, len(replies))
 	for i, values := range replies {
 		for _, field := range values {
@@ -427,27 +410,32 @@ func existing(ids []string, replies [][]any) (runs []state.State, bytes int, err
 	return runs, bytes, nil
 }
 
-// firsts returns the texts before the first \0 of the members of some sorted sets, sorted. It takes one round trip
-// more than the set with the most texts has texts.
+// firstsPart is the number of texts that firsts requests from a set at once.
+const firstsPart = 500
+
+// firsts returns the texts before the first \0 of the members of some sorted sets, sorted. Its round trips depend on
+// the set with the most texts: one for each firstsPart of them.
 func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
 	found, from := map[string]bool{}, make(map[string]string, len(keys))
 	for _, key := range keys {
 		from[key] = "-"
 	}
 	for len(keys) > 0 {
-		pipe := s.rdb.Pipeline()
-		cmds := make([]*redis.StringSliceCmd, len(keys))
-		for i, key := range keys {
-			cmds[i] = pipe.ZRangeByLex(ctx, key, &redis.ZRangeBy{Min: from[key], Max: "+", Count: 1})
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
+		replies, err := firstsScript.onEach(ctx, s, keys, func(i int) []any { return []any{from[keys[i]], firstsPart} })
+		if err != nil {
 			return nil, err
 		}
 		var more []string
 		for i, key := range keys {
-			if member := cmds[i].Val(); len(member) == 1 {
-				first, _, _ := strings.Cut(member[0], "\x00")
-				found[first], from[key] = true, "("+first+"\x01"
+			texts, err := replies[i].list(firstsTexts)
+			if err != nil {
+				return nil, err
+			}
+			for _, text := range texts {
+				found[text] = true
+			}
+			if len(texts) == firstsPart {
+				from[key] = "(" + texts[len(texts)-1] + "\x01"
 				more = append(more, key)
 			}
 		}

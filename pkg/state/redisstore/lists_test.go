@@ -1,12 +1,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -233,5 +236,38 @@ func TestListBytes(t *testing.T) {
 	}
 	if page, err := s.List(t.Context(), state.Filter{Limit: 1000}); err != nil || len(page.Runs) != n {
 		t.Errorf("a list without a bound has %d runs, %v", len(page.Runs), err)
+	}
+}
+
+// The tenants of a shard, and the workers that hold leases in it, take few round trips however many they are: each
+// counts when the store is distant.
+func TestManyOwnersInFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	prefix := fmt.Sprint("owners", time.Now().UnixNano())
+	s, rdb := openAt(t, testbed.Redis(t), prefix), raw(t, testbed.Redis(t))
+	var want []string
+	var members []redis.Z
+	for i := range 1_200 {
+		want = append(want, fmt.Sprintf("w%04d", i))
+		for n := range 3 {
+			members = append(members, redis.Z{Member: fmt.Sprintf("%s\x00run_%d", want[i], n)})
+		}
+	}
+	if _, err := s.Owners(t.Context()); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	key := s.LeasesKey()
+	t.Cleanup(func() { rdb.Del(context.Background(), key) })
+	if err := rdb.ZAdd(t.Context(), key, members...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var trips atomic.Int64
+	s.AfterEach(func() { trips.Add(1) })
+	got, err := s.Owners(t.Context())
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Owners = %d workers, %v; want %d", len(got), err, len(want))
+	}
+	if n := trips.Load(); n > 3 {
+		t.Errorf("Owners takes %d round trips for %d workers, want at most 3", n, len(want))
 	}
 }

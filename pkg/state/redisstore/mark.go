@@ -38,38 +38,14 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 // floor, which is independent of SetFloor. It returns the lowest and the highest of the resulting marks of all
 // shards. After an error some marks may be raised. A repetition changes nothing.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
+	replies, err := markScript.onEach(ctx, s, s.keys.marks, func(int) []any { return []any{max(0, floor), to} })
+	if err != nil {
+		return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
+	}
 	least = math.MaxInt64
-	for try := 0; ; try++ {
-		pipe := s.rdb.Pipeline()
-		cmds := make([]*redis.Cmd, len(s.keys.marks))
-		for i, key := range s.keys.marks {
-			cmds[i] = markScript.EvalSha(ctx, pipe, []string{key}, max(0, floor), to)
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		if unknown := unknownScript(cmds); unknown && try == 0 {
-			if err := s.load(ctx, markScript.Script); err != nil {
-				return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
-			}
-			continue
-		}
-		for _, c := range cmds {
-			list, err := c.Slice()
-			if err != nil {
-				return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
-			}
-			n := reply[markPlace](list).num(markReached)
-			least, greatest = min(least, n), max(greatest, n)
-		}
-		return least, greatest, nil
+	for _, r := range replies {
+		n := r.num(markReached)
+		least, greatest = min(least, n), max(greatest, n)
 	}
-}
-
-// unknownScript reports whether a server lacked the script of a command.
-func unknownScript(cmds []*redis.Cmd) bool {
-	for _, c := range cmds {
-		if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
-			return true
-		}
-	}
-	return false
+	return least, greatest, nil
 }

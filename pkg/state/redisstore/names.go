@@ -186,6 +186,10 @@ type markPlace int
 
 const markReached markPlace = 0
 
+type firstsPlace int
+
+const firstsTexts firstsPlace = 0
+
 type sealPlace int
 
 const (

@@ -220,8 +220,8 @@ func (s *Store) leases(ctx context.Context, shards []int, worker string, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Owners implements state.Workers. It takes one round trip more than the shard with the most workers has workers,
-// whatever the number of leases.
+// Owners implements state.Workers. It takes a round trip for every 500 workers of the shard with the most, whatever
+// the number of leases.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	owners, err := s.firsts(ctx, s.keys.leases)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,8 @@ var (
 	batchSrc string
 	//go:embed scripts/mark.lua
 	markSrc string
+	//go:embed scripts/firsts.lua
+	firstsSrc string
 	//go:embed scripts/small.lua
 	smallSrc string
 	//go:embed scripts/agent.lua
@@ -97,6 +100,7 @@ var (
 	agentScript     = promise[agentPlace](agentSrc)
 	agentDelete     = promise[verdictPlace](agentDeleteSrc)
 	markScript      = shared[markPlace](markSrc)
+	firstsScript    = shared[firstsPlace](firstsSrc)
 	smallScript     = shared[storedPlace](smallSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	timerScript     = promise[verdictPlace](timerSrc)
@@ -154,6 +158,32 @@ func (script script[P]) batched(ctx context.Context, s *Store, keys []string, ar
 		return script.call(ctx, s, keys, args...)
 	}
 	return listOf[P](v, err)
+}
+
+// onEach calls a script that may be repeated for each of some keys, in one round trip for all of a server.
+func (script script[P]) onEach(ctx context.Context, s *Store, keys []string, args func(i int) []any) ([]reply[P], error) {
+	cmds := make([]*redis.Cmd, len(keys))
+	for try := 0; ; try++ {
+		pipe := s.rdb.Pipeline()
+		for i, key := range keys {
+			cmds[i] = script.EvalSha(ctx, pipe, []string{key}, args(i)...)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		if try > 0 || !slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
+			break
+		}
+		if err := s.load(ctx, script.Script); err != nil {
+			return nil, err
+		}
+	}
+	replies := make([]reply[P], len(keys))
+	for i, c := range cmds {
+		var err error
+		if replies[i], err = listOf[P](c.Result()); err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
 }
 
 // load loads a script into the server, once for concurrent callers.
