@@ -66,6 +66,9 @@ func TestStrict(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"object"}}},"required":["a"],"additionalProperties":false}`: false,
 		`{"type":"array","items":{"type":"string"}}`:                                                                                    false,
 		`{"type":"object","properties":{"a":{"oneOf":[{"type":"string"}]}},"required":["a"],"additionalProperties":false}`:              false,
+		`{"type":"object","properties":{"a":{"type":"string","not":{"const":"x"}}},"required":["a"],"additionalProperties":false}`:      false,
+		`{"type":"object","properties":{"a":{"const":"if"}},"required":["a"],"additionalProperties":false,"if" : {},"then":{}}`:         false,
+		`{"type":"object","properties":{"a":{"enum":["if","not"]}},"required":["a"],"additionalProperties":false}`:                      true,
 		`true`: false,
 		`{`:    false,
 	} {

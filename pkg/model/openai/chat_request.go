@@ -1,11 +1,11 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -242,17 +242,19 @@ func official(u *url.URL) bool {
 	return strings.HasSuffix(h, ".openai.com") || strings.HasSuffix(h, ".azure.com")
 }
 
+// notStrict are the keywords of JSON Schema with which the API refuses to enforce a schema.
+var notStrict = regexp.MustCompile(`"(oneOf|allOf|not|if|then|else|dependentRequired|dependentSchemas|patternProperties)"\s*:`)
+
 // strict reports whether a request asks OpenAI to enforce a schema: its root is an object, each object in it is closed
-// and requires all of its properties, and the words oneOf, allOf and patternProperties occur nowhere. The API refuses a
-// request to enforce a schema that it cannot enforce. The worker validates the output in any case.
+// and requires all of its properties, and no key in it is a keyword of notStrict, not even the name of a property. The
+// API refuses a request to enforce a schema that it cannot enforce. The worker validates the output in any case.
 func strict(schema json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(schema, &v) != nil {
 		return false
 	}
 	root, ok := v.(map[string]any)
-	return ok && root["type"] == "object" && strictNode(v) && !bytes.Contains(schema, []byte(`"oneOf"`)) &&
-		!bytes.Contains(schema, []byte(`"allOf"`)) && !bytes.Contains(schema, []byte(`"patternProperties"`))
+	return ok && root["type"] == "object" && strictNode(v) && !notStrict.Match(schema)
 }
 
 // strictNode reports whether every object is closed and requires every property.
