@@ -55,7 +55,7 @@ func build(t *testing.T, pkg string) string {
 	once := binaries.done[pkg]
 	if once == nil {
 		once = sync.OnceValue(func() error {
-			return rig.Build(context.Background(), dir, false, rig.Module+strings.TrimPrefix(pkg, "./"))
+			return rig.Build(context.Background(), dir, false, strings.Replace(pkg, "./", rig.Module, 1))
 		})
 		binaries.done[pkg] = once
 	}
@@ -63,7 +63,7 @@ func build(t *testing.T, pkg string) string {
 	if err := once(); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, path.Base(pkg))
+	return filepath.Join(dir, path.Base(strings.TrimSuffix(pkg, "/v2")))
 }
 
 // session is a shell in a copy of the repository's root.
