@@ -36,6 +36,14 @@ func (v Value) fileName() string {
 	return v.Name + "_FILE"
 }
 
+// Setting returns the name of the setting that gives the value, with the path of its file.
+func (v Value) Setting() string {
+	if v.File == "" {
+		return v.textName()
+	}
+	return fmt.Sprintf("the file %s of %s", v.File, v.fileName())
+}
+
 // Validate refuses a value that is given twice, or whose file cannot be read or is empty.
 func (v Value) Validate() error {
 	_, err := v.Read()

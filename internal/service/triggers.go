@@ -318,7 +318,7 @@ func (s *Triggers) readable(tenant string, allowed []api.TenantStream, stream, s
 		err = policy.StreamInPart(tenant, stream)
 	}
 	if strings.HasPrefix(subject, "$") || policy.Within(subject, s.cfg.Prefix+".>") {
-		err = fmt.Errorf("stream %s has a message with a subject that is reserved for Turnpike or NATS: remove such subjects from the stream", stream)
+		err = fmt.Errorf("stream %s has a message with a subject that is reserved for Turnpike or NATS: set subjects in the trigger that exclude it, or let an operator remove the subject from the stream and delete the message", stream)
 	}
 	if err != nil {
 		s.log.Debug("message not read", "tenant", tenant, "stream", stream, "subject", subject)

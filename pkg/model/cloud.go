@@ -81,8 +81,12 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 	default:
 		return CloudAddress{}, nil
 	}
-	if err == nil && (u.Scheme != "https" || u.User != nil) {
-		err = fmt.Errorf("the address of %s does not begin with https://, or has a user: write https://%s", at.Cloud, host)
+	switch {
+	case err != nil:
+	case u.User != nil:
+		err = fmt.Errorf("the address of %s has a user: write https://%s%s, and give the credentials as the provider's api_key", at.Cloud, host, u.Path)
+	case u.Scheme != "https":
+		err = fmt.Errorf("the address of %s begins with %s: write https://%s%s", at.Cloud, u.Scheme, host, u.Path)
 	}
 	return at, err
 }

@@ -34,7 +34,7 @@ func TestCloudAt(t *testing.T) {
 		{"anthropic", "https://aiplatform.googleapis.com/v1/projects/p-1/locations/global", model.CloudAddress{Cloud: model.Vertex, Base: "https://aiplatform.googleapis.com", Region: "global", Project: "p-1"}, ""},
 		{"gemini", "https://aiplatform.eu.rep.googleapis.com/projects/example.com:p/locations/eu", model.CloudAddress{Cloud: model.Vertex, Base: "https://aiplatform.eu.rep.googleapis.com", Region: "eu", Project: "example.com:p"}, ""},
 		{"gemini", "https://us-central1-aiplatform.googleapis.com/v1/projects/../locations/x", model.CloudAddress{}, "projects/PROJECT"},
-		{"gemini", "https://ann:pw@us-central1-aiplatform.googleapis.com/v1/projects/p/locations/x", model.CloudAddress{}, "or has a user"},
+		{"gemini", "https://ann:pw@us-central1-aiplatform.googleapis.com/v1/projects/p/locations/x", model.CloudAddress{}, "has a user"},
 		{"gemini", "https://generativelanguage.googleapis.com/v1beta", model.CloudAddress{}, ""},
 	} {
 		got, err := model.CloudAt(c.provider, c.base)

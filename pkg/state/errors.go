@@ -47,7 +47,7 @@ func (e *NotWaitingError) Error() string {
 }
 
 // ErrMoved reports a signal whose Basis differs from the run: the run has changed since the sender read it.
-var ErrMoved = errors.New("the run has continued since it was read: read it again")
+var ErrMoved = errors.New("the run has changed since the basis of the signal was read: read the run again, and send the signal with its new basis")
 
 // BusyError reports a message with the mode Reject to a run that is Queued or Running.
 type BusyError struct {

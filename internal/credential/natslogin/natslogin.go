@@ -101,7 +101,7 @@ func (l Login) jwt() (string, error) {
 	}
 	token, err := nkeys.ParseDecoratedJWT([]byte(text))
 	if err != nil || token == "" {
-		return "", fmt.Errorf("%s has no user JWT: give the output of `nsc generate creds`", l.Creds.Name)
+		return "", fmt.Errorf("%s has no user JWT: give the output of `nsc generate creds`", l.Creds.Setting())
 	}
 	return token, nil
 }
@@ -125,7 +125,7 @@ func (Login) pair(v credential.Value) (nkeys.KeyPair, error) {
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s has no seed of a NATS user: give one, which begins with SU", v.Name)
+		return nil, fmt.Errorf("%s has no seed of a NATS user: give one, which begins with SU", v.Setting())
 	}
 	return pair, nil
 }

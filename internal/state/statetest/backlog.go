@@ -46,7 +46,7 @@ func testSweepBacklog(t *testing.T, s *suite) {
 				continue
 			}
 			if d.Covered || !released[d.Run] || !d.NeedsTurn {
-				t.Errorf("Sweep returned %+v; want only the queued run, and released runs with NeedsTurn and without Covered", d)
+				t.Errorf("Sweep returned %+v; want the queued run %s, or each of the released runs %v once, with NeedsTurn and without Covered", d, waits.ID, released)
 			}
 			delete(released, d.Run)
 		}

@@ -24,7 +24,7 @@ func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, 
 	}
 	if _, err := conn.js.UpdateStream(ctx, have); err != nil {
 		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			conn.log.Warn("replicas or maximum age of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "max_age", want.MaxAge, "hint", "check that as many NATS servers are running as the stream has replicas, and that this process has the permission to change streams")
+			conn.log.Warn("replicas or maximum age of the stream not changed", "error", err, "stream", want.Name, "replicas", s.CachedInfo().Config.Replicas, "want_replicas", want.Replicas, "max_age", s.CachedInfo().Config.MaxAge, "want_max_age", want.MaxAge, "hint", "run at least want_replicas NATS servers and permit this process to change streams, then restart it; or change the stream with `nats stream edit`")
 		}
 		return
 	}
