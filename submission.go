@@ -102,8 +102,9 @@ func outputSchema[T any]() json.RawMessage {
 
 // Result waits until a run ends and decodes its output, which is JSON, into T; a string gets the output as it is. It
 // returns a [*RunError] if the run ended with a status other than completed, an [*OutputError] if the output does not
-// decode into T, and else the errors of [Run.Wait]. The output always decodes if the OutputSchema of the agent is that
-// of T: see [MustSchema].
+// decode into T, and else the errors of [Run.Wait]. A structured output is decoded in place of the output. An output
+// that matches the schema of T, see [MustSchema], decodes except for what the schema cannot express, such as the range
+// of an int64.
 func Result[T any](ctx context.Context, r *Run) (T, error) {
 	var out T
 	i, err := r.Wait(ctx)

@@ -50,7 +50,8 @@ var signed = []string{
 }
 
 // OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use, and reads the
-// keys again when a token is signed with an unknown one. It is safe for concurrent use.
+// keys again when no known key verifies a token, at most three times at once and then once in 10 s. It is safe for
+// concurrent use.
 type OIDC struct {
 	cfg     OIDCConfig
 	keys    *http.Client // reads the provider's settings and its key set

@@ -65,7 +65,8 @@ func NewReader(r io.Reader) *Reader { return &Reader{lines: bufio.NewReader(r)} 
 
 // Next returns the next event that has data; Data is the caller's. At the end of
 // the stream it returns io.EOF, and io.ErrUnexpectedEOF if the stream ends within
-// an event, which is lost. Comments, unknown fields and retry are skipped.
+// a line or an event, which is lost. After ErrTooLong and errors of the stream nothing
+// can be read. Comments, unknown fields and retry are skipped.
 func (r *Reader) Next() (Event, error) {
 	var e Event
 	lines, size := 0, 0
@@ -106,7 +107,7 @@ func (r *Reader) Next() (Event, error) {
 }
 
 // line returns the next line without its end, which is CR LF, LF or CR. The slice
-// is the caller's. A line that the end of the stream cuts off is io.EOF.
+// is the caller's. A line that the end of the stream cuts off is io.ErrUnexpectedEOF.
 func (r *Reader) line() ([]byte, error) {
 	var line []byte
 	for {

@@ -282,8 +282,8 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 }
 
 // Signal sends a signal to a run and returns the updated run. A signal with the SignalID of one of the latest 1,000
-// signals of the run changes nothing, even if its content is another. Without a SignalID each call sends another
-// signal.
+// signals of the run changes nothing, even if its content is another. All API keys of a tenant share their ids; each
+// user of a token has ids of its own. Without a SignalID each call sends another signal.
 func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }

@@ -12,7 +12,7 @@ const (
 // a decision about it. Without a wait only Status and Epoch are set.
 type Restore struct {
 	Status        string        `json:"status"`         // ok or waiting_restore
-	BehindSeconds int64         `json:"behind_seconds"` // the age of the copy, if it is known
+	BehindSeconds int64         `json:"behind_seconds"` // the running time that the copy lacks, if it is known
 	Since         *state.Time   `json:"since"`          // the last progress that the mark on NATS records; null if unknown
 	Epoch         int64         `json:"epoch"`          // number of older copies that were accepted
 	Counts        RestoreCounts `json:"counts"`

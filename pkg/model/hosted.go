@@ -212,9 +212,10 @@ var (
 	}
 )
 
-// CheckTool returns the mistakes of a provider's tool in a definition whose model is c: a tool that the model lacks,
-// and settings that the provider does not accept. limited means that the agent has a cost limit, which needs a bound of
-// uses. The key of a Refusal is name, max_uses or settings.KEY.
+// CheckTool returns the mistakes of a provider's tool in a definition whose model is c: a tool that the model lacks or
+// cannot have together with what is in with, a bound of uses that is missing or that the provider cannot keep, and
+// settings that it does not accept. limited means that the agent has a cost limit, which needs a bound of uses. The key
+// of a Refusal is name, max_uses, settings or settings.KEY.
 func (s Spec) CheckTool(c Choice, t ProviderTool, with Beside, limited bool) []Refusal {
 	refuse := func(key, format string, args ...any) Refusal { return Refusal{key, fmt.Sprintf(format, args...)} }
 	h, text := s.hosted(c, t.Name, with)

@@ -58,7 +58,7 @@ func TriggersOf(tenant string) DocumentKind { return DocumentKind("trigger-" + t
 // WebhookTestsOf returns the kind of a tenant's tests of webhooks, by id.
 func WebhookTestsOf(tenant string) DocumentKind { return DocumentKind("webhooktest-" + tenant) }
 
-// Documents keeps small documents about a deployment, at most some thousands of a kind. Names are
+// Documents keeps documents about a deployment, of up to about 1 MiB, usually at most 10,000 of a kind. Names are
 // any text that is not empty. A document is a JSON value; a store may return it with other white
 // space and other escapes in strings.
 type Documents interface {

@@ -103,8 +103,9 @@ type Result struct {
 	// Images are for models that accept them. The worker omits those that CheckImages refuses, with a remark.
 	Images []state.Image
 
-	// Files are for models that accept them, made by File and UploadedFile. The worker omits those that CheckFiles
-	// refuses, and ids that are not a file of the run's tenant, with a remark.
+	// Files are for models that accept them, made by File and UploadedFile, or with a URL. The worker stores the data
+	// as files of the run's tenant. It omits, with a remark, those that CheckFiles refuses, ids that are not a file of
+	// the tenant, and those that it cannot store.
 	Files []state.Part
 
 	// Pending means that the tool has accepted the call and that its result arrives later, as a signal to the run. Only

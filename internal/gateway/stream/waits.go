@@ -25,10 +25,11 @@ func NewWaits(runs Runs, store Store, b Bus, budget time.Duration, quit <-chan s
 	return &Waits{runs: runs, store: store, bus: b, budget: budget, quit: quit}
 }
 
-// Wait waits until a run has ended, waits for anything but its own child runs, or counts as lost; until timeout; or
-// until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or known if the
-// store does not answer. known is the run as the caller has read it. The error is the cause of ctx if that has ended,
-// or wraps state.ErrNotFound if the run does not exist.
+// Wait waits until a run has ended, waits for anything but its own child runs, counts as lost, or does not exist; until
+// timeout; or until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or known
+// if the store does not answer. known is the run as the caller has read it. The error is the cause of ctx if that has
+// ended, or wraps state.ErrNotFound if the store does not have the run, also while an older copy of the store waits for
+// a decision.
 func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
 	if st, done := w.wait(ctx, known, timeout); done {
 		return st, true, nil
