@@ -37,8 +37,8 @@ type (
 
 // Client submits runs and reads them. A [Deployment] has one that needs no connection to a gateway; [Dial] returns one
 // that uses HTTP. Both have the same results and errors: an [*Error] for a refused request, ErrUnavailable for a server
-// that does not answer, ErrClosed after [Deployment.Close], the error of a context that has ended, and other errors for
-// an answer that is not the gateway's. A Client is safe for concurrent use.
+// that does not answer, a broken connection or a proxy that fails, ErrClosed after [Deployment.Close], and the error of
+// a context that has ended. A server that is no gateway gives another error. A Client is safe for concurrent use.
 type Client struct {
 	api     backend
 	closing context.Context //nolint:containedctx // ends with the Deployment; nil: never

@@ -369,6 +369,25 @@ func TestDial(t *testing.T) {
 	if _, err := c.RunByID("run_01JD0000000000000000000000").Info(t.Context()); !errors.Is(err, turnpike.ErrUnavailable) {
 		t.Errorf("Info = %v, want ErrUnavailable", err)
 	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"a proxy without its gateway": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<h1>Bad Gateway</h1>", http.StatusBadGateway)
+		},
+		"a connection that breaks": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(`{"id":`))
+		},
+	} {
+		server := httptest.NewServer(answer)
+		t.Cleanup(server.Close)
+		c, err := turnpike.Dial(server.URL, turnpike.DialOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.RunByID("run_01JD0000000000000000000000").Info(t.Context()); !errors.Is(err, turnpike.ErrUnavailable) {
+			t.Errorf("%s: Info = %v, want ErrUnavailable", name, err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Submit(ctx, turnpike.Submission{Agent: "x", Input: "x"}); !errors.Is(err, context.Canceled) || errors.Is(err, turnpike.ErrUnavailable) {

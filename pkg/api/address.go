@@ -38,6 +38,11 @@ type foreignError struct {
 
 func (e *foreignError) Error() string { return e.text }
 
+// Is reports a failure of a server as ErrUnavailable: a proxy answers for a gateway that it cannot reach.
+func (e *foreignError) Is(target error) bool {
+	return target == ErrUnavailable && e.status >= http.StatusInternalServerError
+}
+
 // Address returns the URL of a gateway. It puts http:// before a host and a port, such as 127.0.0.1:7070, and returns
 // any other address unchanged, without checking it.
 func Address(address string) string {
@@ -101,6 +106,9 @@ func foreign(resp *http.Response, body []byte) error {
 		begins = append(begins[:most], '…')
 	}
 	text := fmt.Sprintf("%s answered %s, and is not a gateway: check the URL in --server, TURNPIKE_URL or api.New", resp.Request.URL.Host, resp.Status)
+	if resp.StatusCode >= http.StatusInternalServerError {
+		text = fmt.Sprintf("%s answered %s for a gateway: retry, and check that its proxy reaches a gateway", resp.Request.URL.Host, resp.Status)
+	}
 	if len(begins) > 0 {
 		text += ". It answered: " + string(begins)
 	}
@@ -114,7 +122,11 @@ func foreign(resp *http.Response, body []byte) error {
 func answerOf(resp *http.Response) ([]byte, error) {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+		err = fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+		if resp.Request.Context().Err() == nil {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err) // the connection broke
+		}
+		return nil, err
 	}
 	return b, nil
 }
