@@ -328,13 +328,13 @@ func TestCancellation(t *testing.T) {
 			b.send(t, "endless", toolkit.Call{IdempotencyKey: "cancelled"}),
 			b.send(t, "endless_thread", toolkit.Call{IdempotencyKey: "cancelled in a thread"}),
 		}
-		for _, c := range calls[2:] {
-			if err := b.nc.Publish(c.inbox+toolkit.CancelSuffix, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
 		want := []string{"cancelled", "cancelled in a thread", "deadline", "deadline in a thread"}
 		testbed.Eventually(t, "all calls are cancelled", func() error {
+			for _, c := range calls[2:] { // again, in case that the service had not begun the call
+				if err := b.nc.Publish(c.inbox+toolkit.CancelSuffix, nil); err != nil {
+					return err
+				}
+			}
 			r, _ := b.send(t, "ended", toolkit.Call{}).reply(t)
 			var got []string
 			if err := json.Unmarshal(r.Content, &got); err != nil {
