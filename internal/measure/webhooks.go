@@ -149,6 +149,9 @@ const eventRate = 25
 // receiver, which first answers, then refuses connections; then a fourth one accepts them and never answers.
 func receivers(ctx context.Context, t *trial) error {
 	secrets := filepath.Join(t.dir, "secrets")
+	if err := os.Mkdir(secrets, 0o700); err != nil {
+		return err
+	}
 	if err := t.sendEvents(ctx, 2, "TURNPIKE_AUTH=keys", "TURNPIKE_SECRETS_DIR="+secrets); err != nil {
 		return err
 	}
