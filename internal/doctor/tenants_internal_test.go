@@ -15,7 +15,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
-// slowStore answers after a second, and counts what is asked of it.
+// slowStore answers after a second, and counts its calls.
 type slowStore struct {
 	state.Store
 
@@ -30,7 +30,7 @@ func (s *slowStore) wait() {
 	s.atOnce++
 	s.most = max(s.most, s.atOnce)
 	s.mu.Unlock()
-	time.Sleep(time.Second) // of the bubble
+	time.Sleep(time.Second) // on the clock of the synctest bubble
 	s.mu.Lock()
 	s.atOnce--
 	s.mu.Unlock()

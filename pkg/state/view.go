@@ -8,8 +8,8 @@ import "strings"
 func View(log []Entry) []Message { return view(log, false) }
 
 // FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
-// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them. Of the messages before
-// a checkpoint with which the log begins, it has only those that the model saw then.
+// compaction replaced them, else as Tombstoned, also if a check or a handoff replaced them. If the log
+// begins with a checkpoint, it has only those earlier messages that the model saw then.
 func FullView(log []Entry) []Message { return view(log, true) }
 
 func view(log []Entry, full bool) []Message {
