@@ -332,7 +332,9 @@ func TestPausedWorkerHandsInAllOfABatch(t *testing.T) {
 		first.Slots, first.LateResults = 1, 3*time.Second // it cannot take over its own turn
 		s.work(first)
 		id := s.submit(state.Limits{}, []agent.Tool{{Name: "pay"}}, calls("pay", "c1", "c2", "c3"), model.Scripted{Text: "end"})
-		synctest.Wait()
+		for range 3 { // not synctest.Wait: the only slot may be kept for another stream until time passes
+			<-pay.started
+		}
 		second := s.config()
 		second.LateResults = 3 * time.Second
 		s.work(second)
