@@ -18,11 +18,11 @@ import (
 type Point string
 
 // The points, in the order in which a turn passes them. A turn does not pass all of them, and passes some more than
-// once: the start of a call is stored only if the tool is not idempotent, and a result that no other work follows is
-// stored with the turn.
+// once: a response is stored before the turn ends only if tool calls or hooks follow it, the start of a call only if
+// the tool is not idempotent, and a small result that no other work follows is stored with the turn.
 const (
 	Claimed         Point = "claimed"          // the store has the worker's claim
-	ModelAnswered   Point = "model_answered"   // the worker has a response
+	ModelAnswered   Point = "model_answered"   // the worker has a response that it stores before the turn ends
 	ModelJournaled  Point = "model_journaled"  // the store has the response
 	CallStarted     Point = "call_started"     // the store has the start of a call; the tool is not called yet
 	CallReturned    Point = "call_returned"    // the worker has a result that it stores before the turn ends

@@ -11,10 +11,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// reuse answers calls of tools that reuse results, which idempotent tools do by default, with the
-// result that the same call got earlier in the run, in this response or before (L7). It does not
-// reuse errors, because the call may succeed now, results that no tool gave, and results that had
-// left the view before the latest checkpoint.
+// reuse answers open calls of tools that reuse results, which idempotent tools do by default, with the result that the
+// same call got earlier in the run, in this response or before (L7). The caller classifies the calls first: reuse leaves
+// out those that wait for an approval or other input. It does not reuse errors, because the call may succeed now,
+// results that no tool gave, and results that had left the view before the latest checkpoint.
 func (t *Turn) reuse() {
 	var known map[string]state.Part
 	for _, o := range slices.Clone(t.s.Open) {

@@ -54,7 +54,7 @@ func ParseBatchID(text string) (RunID, error) {
 	id, ok := strings.CutPrefix(text, BatchPrefix)
 	first, err := ParseRunID(RunPrefix + id)
 	if !ok || err != nil {
-		return "", errors.New(`not a batch id: pass "batch_" and 26 characters of Crockford's base 32, as in batch_01JD3X9K3W8Q4V5N6M7P8R9S0T`)
+		return "", errors.New(`not a batch id: pass the id as Turnpike returned it, "batch_" and 26 digits and capital letters, as in batch_01JD3X9K3W8Q4V5N6M7P8R9S0T`)
 	}
 	return first, nil
 }

@@ -38,8 +38,9 @@ func EvaluationSummariesOf(tenant string) DocumentKind {
 // FilesOf returns the kind of a tenant's uploaded files, by id.
 func FilesOf(tenant string) DocumentKind { return DocumentKind("file-" + tenant) }
 
-// FileUsersOf returns the kind of the documents that record the runs, batches and schedules that refer
-// to a file, by their names. Each file has its own kind because many runs may refer to one file.
+// FileUsersOf returns the kind of the documents that record the use of the file with an id: one for each run, batch
+// or schedule that refers to the file, which the document's name identifies. Each file has its own kind because many
+// runs may refer to one file.
 func FileUsersOf(file string) DocumentKind { return DocumentKind("fileuser-" + file) }
 
 // HooksOf returns the kind of a tenant's hooks, which receive deliveries from other systems, by

@@ -23,7 +23,7 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 func ParseRunID(text string) (RunID, error) {
 	id, ok := strings.CutPrefix(text, RunPrefix)
 	if !ok || len(id) != 26 || id[0] > '7' || strings.Trim(id, crockford) != "" {
-		return "", errors.New(`not a run id: pass "run_" and 26 characters of Crockford's base 32, as in run_01JD3X9K3W8Q4V5N6M7P8R9S0T`)
+		return "", errors.New(`not a run id: pass the id as Turnpike returned it, "run_" and 26 digits and capital letters, as in run_01JD3X9K3W8Q4V5N6M7P8R9S0T`)
 	}
 	return RunID(text), nil
 }

@@ -67,10 +67,10 @@ type Workers interface {
 	// Owners has them.
 	Leases(ctx context.Context, worker string, limit int) ([]RunID, error)
 
-	// Heartbeat records that a worker is alive from now for the duration lasts; the latest call
-	// counts. Alive reports whether that duration has not passed yet for a worker. A store on the
-	// system that also carries the heartbeats between workers may record none; its Alive returns
-	// false.
+	// Heartbeat records that a worker is alive from now for the duration lasts; the latest call counts, and
+	// one with a duration of 0 ends the life. Alive reports whether that duration has not passed yet for a
+	// worker. A store on the system that also carries the heartbeats between workers may record none; its
+	// Alive returns false.
 	Heartbeat(ctx context.Context, worker string, lasts time.Duration) error
 	Alive(ctx context.Context, worker string) (bool, error)
 }

@@ -82,7 +82,8 @@ const (
 func (m Mode) Interrupts() bool { return m == Interrupt || m == Rollback }
 
 // Basis is a state of a run: each journaled entry, each commit, and each change of the status leads to another one. A
-// claim that replaces another worker's lease does not: the run stays Running.
+// claim that replaces another worker's lease does not: the run stays Running. A Basis can recur: a run whose lease
+// ended without a journaled entry is Queued, and after the next claim Running, with the same Version and LogLen.
 type Basis struct {
 	Status  Status
 	Version int64

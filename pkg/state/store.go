@@ -54,9 +54,9 @@ type Store interface {
 // ended, because it is not finalized yet; if its State.Due is earlier, it is due then.
 //
 // A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns
-// ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods
-// that name it, and Create if it finds one, return ErrFormat. The methods of a lease may return
-// ErrFenced instead.
+// ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods that name
+// it except PreventCreation, and Create if it finds one, return ErrFormat. The methods of a lease may
+// return ErrFenced instead.
 //
 // Times are those of the store's clock, which all processes share. Durations may be 0: a lease of
 // 0 is over at once, a run with a redelivery delay of 0 is due at once.

@@ -7,9 +7,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Limits of the images of one result. A checkpoint with them must fit through a NATS server with
-// the default max_payload of 1 MiB. If one turn has several results, a worker keeps the images that
-// its store can hold.
+// Limits of the images of one result. A worker omits the images beyond them, with a remark (CheckImages); a signal
+// with such a result is refused. Within them a checkpoint fits through a NATS server with the default max_payload of
+// 1 MiB. If the store has no capacity for a result in addition to the others of its turn, the worker replaces the
+// whole result, not only its images, with an error.
 const (
 	MaxImages     = 16
 	MaxImageBytes = 700 << 10 // base64 data of all images together

@@ -168,7 +168,7 @@ func (fs *Feeds) remove(f *feed, quit bool) bool {
 }
 
 // Changed records a notice that a run of a tenant has changed. It does not block. The feed reads the run from the store
-// before it sends the change. Without readers of the tenant it does nothing.
+// before it sends the change. Without a feed of the tenant it does nothing.
 func (fs *Feeds) Changed(tenant string, id state.RunID) { fs.note(tenant, id, false) }
 
 // deleted records a notice that a run of a tenant was deleted. The feed verifies that in the store.

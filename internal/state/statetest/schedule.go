@@ -466,6 +466,12 @@ func Heartbeats(t *testing.T, s state.RunStore) {
 	if !alive("w1") || alive("w2") {
 		t.Errorf("after a heartbeat of w1, Alive(w1) = %t and Alive(w2) = %t, want true and false", alive("w1"), alive("w2"))
 	}
+	if err := s.Heartbeat(t.Context(), "w1", 0); err != nil {
+		t.Fatal(err)
+	}
+	if alive("w1") {
+		t.Error("a worker is alive after a heartbeat that lasts 0")
+	}
 	if err := s.Heartbeat(t.Context(), "w1", time.Millisecond); err != nil {
 		t.Fatal(err)
 	}

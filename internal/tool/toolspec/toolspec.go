@@ -272,7 +272,7 @@ func HostPort(text string) string {
 	if u.Port() != "" {
 		return u.Host
 	}
-	return u.Host + map[string]string{"http": ":80", "https": ":443"}[strings.ToLower(u.Scheme)]
+	return strings.TrimSuffix(u.Host, ":") + map[string]string{"http": ":80", "https": ":443"}[strings.ToLower(u.Scheme)]
 }
 
 func hosts(text string) []string {

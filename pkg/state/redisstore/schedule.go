@@ -241,7 +241,11 @@ func (s *Store) Leases(ctx context.Context, worker string, limit int) ([]state.R
 
 // Heartbeat implements state.Workers.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lasts time.Duration) error {
-	if err := s.rdb.Set(ctx, s.keys.heartbeat(worker), 1, lasts).Err(); err != nil {
+	write := func() error { return s.rdb.Set(ctx, s.keys.heartbeat(worker), 1, lasts).Err() }
+	if lasts <= 0 { // Redis would keep the key for ever
+		write = func() error { return s.rdb.Del(ctx, s.keys.heartbeat(worker)).Err() }
+	}
+	if err := write(); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
 	return nil
