@@ -22,7 +22,7 @@ func TestWorkerDies(t *testing.T) {
 	const text = `model:
   provider: scripted
   responses:
-    - {text: Step 1., tool_calls: [{name: convert, arguments: {value: 1}}], delay: 1s}
+    - {text: Step 1., tool_calls: [{name: convert, arguments: {value: 1}}], delay: 2s}
     - {text: All is converted., delay: 10s}
 tools:
   - {name: convert, kind: nats, idempotent: true}
@@ -32,19 +32,24 @@ tools:
 	}
 	b := open(t, s.url)
 	id := s.submit("slow", "Convert.")
+	// The events name the worker only while the turn goes on: the test reads them while the page opens.
+	found := make(chan string, 1)
+	go func() {
+		defer close(found)
+		for e, err := range s.client.Events(t.Context(), id, 0) {
+			if err == nil && e.Type == state.LiveTurnStarted && e.Turn == 2 {
+				found <- e.Worker
+				return
+			}
+		}
+	}()
 	b.goTo("#" + id)
 	asks := func() string {
 		return eval[string](b, `([...document.querySelectorAll(".live-bubble .who-line")].map(e => e.innerText.match(/worker-\d/)?.[0]).filter(Boolean).at(-1)) ?? ""`)
 	}
-	holder := ""
-	for e, err := range s.client.Events(t.Context(), id, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Type == state.LiveTurnStarted && e.Turn == 2 {
-			holder = e.Worker
-			break
-		}
+	holder := <-found
+	if holder == "" {
+		t.Fatal("the events do not name the worker of turn 2")
 	}
 	eventually(t, "the page names the worker of the turn", func() error {
 		if says := asks(); says != holder {
