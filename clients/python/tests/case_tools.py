@@ -118,6 +118,7 @@ def hold(context: Context) -> str:
 @tool
 async def endless(context: Context) -> None:
     """Waits until it is cancelled."""
+    context.progress("begun")
     try:
         await asyncio.Event().wait()
     finally:
@@ -127,6 +128,7 @@ async def endless(context: Context) -> None:
 @tool
 def endless_thread(context: Context) -> None:
     """Waits until it is cancelled, in a thread."""
+    context.progress("begun")
     context.cancel_event.wait()
     if context.cancelled:
         cancelled.append(context.idempotency_key)

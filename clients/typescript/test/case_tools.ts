@@ -35,6 +35,7 @@ function endless(name: string) {
     name, input: none,
     run: (_, context) => new Promise((_resolve, reject) => {
       context.signal.addEventListener("abort", () => { cancelled.push(context.idempotencyKey); reject(context.signal.reason as Error); });
+      context.progress("begun");
     }),
   });
 }

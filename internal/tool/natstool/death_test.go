@@ -51,7 +51,7 @@ func TestInstanceDies(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	tools := natstool.New(nc, prefix).WithHeartbeat(200 * time.Millisecond)
-	cancelled := make(chan struct{}, 10)
+	cancelled := make(chan struct{}, 100)
 	dies := func(m *nats.Msg) {
 		if _, err := nc.Subscribe(m.Reply+toolkit.CancelSuffix, func(*nats.Msg) { cancelled <- struct{}{} }); err != nil {
 			t.Error(err)

@@ -16,7 +16,8 @@
 //
 // Errors in the headers of NATS micro services also count as errors. A message on <reply
 // subject>.cancel tells the service that the caller has stopped waiting; a service may
-// ignore it.
+// ignore it. It is repeated a few times, at heartbeats of the service or after the time of
+// one, because a service may receive it before it has subscribed to it.
 //
 // Request and reply are delivered at most once: a call without a reply may or may not have
 // been executed. So the request asks for heartbeats (toolkit.HeartbeatHeader). A service

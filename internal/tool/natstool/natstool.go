@@ -32,6 +32,9 @@ const (
 	// missed is the number of consecutive missing heartbeats after which an instance counts as dead.
 	missed = 3
 
+	// repeats is the maximum number of repetitions of one cancellation.
+	repeats = 3
+
 	// attempts is the maximum number of instances to which one call is sent: the call may be what kills them.
 	attempts = 3
 )
@@ -157,20 +160,37 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 	if err != nil {
 		return nil, err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	m := &nats.Msg{Subject: call.Subject, Reply: inbox, Data: call.Data, Header: call.Header}
 	if err := t.nc.PublishMsg(m); err != nil {
+		_ = sub.Unsubscribe() // it fails only on a closed connection
 		return nil, err
 	}
 	msg, err := t.await(ctx, sub, c.Progress)
 	if errors.Is(err, errDied) || err != nil && ctx.Err() != nil && !neverStarted(err) {
 		// This is optional: the outcome is unknown in any case.
 		_ = t.nc.Publish(inbox+toolkit.CancelSuffix, nil)
+		go t.repeatCancellation(sub) // ends after a few heartbeats, or when the connection is closed
+	} else {
+		_ = sub.Unsubscribe() // as above
 	}
 	if err != nil && ctx.Err() != nil && !neverStarted(err) {
 		return nil, fmt.Errorf("no reply came, so the outcome is unknown: %w", ctx.Err())
 	}
 	return msg, err
+}
+
+// repeatCancellation repeats the cancellation of the call whose reply sub receives: an instance that received it before
+// it had subscribed to it has lost it. It does so at each heartbeat, and each time that none arrives, until the instance
+// replies.
+func (t *Tool) repeatCancellation(sub *nats.Subscription) {
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
+	for range repeats {
+		msg, err := sub.NextMsg(t.heartbeat)
+		if err == nil && !signOfLife(msg) || err != nil && !errors.Is(err, nats.ErrTimeout) {
+			return
+		}
+		_ = t.nc.Publish(sub.Subject+toolkit.CancelSuffix, nil) // as in request
+	}
 }
 
 // await returns the reply, or errDied if heartbeats arrived and then stopped although this process was connected. If

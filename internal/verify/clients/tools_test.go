@@ -155,6 +155,15 @@ func (b *broker) send(t *testing.T, name string, c toolkit.Call) *call {
 	return made
 }
 
+// begin is send for a tool that reports progress when it begins, and returns once it has begun.
+func (b *broker) begin(t *testing.T, name string, c toolkit.Call) *call {
+	t.Helper()
+	made := b.send(t, name, c)
+	for made.next(t).Header.Get(toolkit.ProgressHeader) == "" {
+	}
+	return made
+}
+
 func (c *call) next(t *testing.T) *nats.Msg {
 	t.Helper()
 	m, err := c.sub.NextMsg(testbed.Patience)
@@ -323,18 +332,18 @@ func TestCancellation(t *testing.T) {
 		b.serve(t, l)
 		deadline := time.Now().Add(5 * time.Second).UTC() // the calls must have begun by then
 		calls := []*call{
-			b.send(t, "endless", toolkit.Call{IdempotencyKey: "deadline", Deadline: deadline}),
-			b.send(t, "endless_thread", toolkit.Call{IdempotencyKey: "deadline in a thread", Deadline: deadline}),
-			b.send(t, "endless", toolkit.Call{IdempotencyKey: "cancelled"}),
-			b.send(t, "endless_thread", toolkit.Call{IdempotencyKey: "cancelled in a thread"}),
+			b.begin(t, "endless", toolkit.Call{IdempotencyKey: "deadline", Deadline: deadline}),
+			b.begin(t, "endless_thread", toolkit.Call{IdempotencyKey: "deadline in a thread", Deadline: deadline}),
+			b.begin(t, "endless", toolkit.Call{IdempotencyKey: "cancelled"}),
+			b.begin(t, "endless_thread", toolkit.Call{IdempotencyKey: "cancelled in a thread"}),
+		}
+		for _, c := range calls[2:] {
+			if err := b.nc.Publish(c.inbox+toolkit.CancelSuffix, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		want := []string{"cancelled", "cancelled in a thread", "deadline", "deadline in a thread"}
 		testbed.Eventually(t, "all calls are cancelled", func() error {
-			for _, c := range calls[2:] { // again, in case that the service had not begun the call
-				if err := b.nc.Publish(c.inbox+toolkit.CancelSuffix, nil); err != nil {
-					return err
-				}
-			}
 			r, _ := b.send(t, "ended", toolkit.Call{}).reply(t)
 			var got []string
 			if err := json.Unmarshal(r.Content, &got); err != nil {

@@ -64,6 +64,7 @@ func tools() []toolkit.Tool {
 	var mu sync.Mutex
 	cancelled := []string{}
 	endless := func(ctx context.Context, c toolkit.Call, _ nothing) (string, error) {
+		toolkit.Progress(ctx, "begun")
 		<-ctx.Done()
 		mu.Lock()
 		defer mu.Unlock()
