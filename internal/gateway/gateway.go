@@ -91,7 +91,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	admission := stream.Admission{Callers: callers, Quota: limit.NewQuota("open event streams", api.CodeTooManyStreams, l.TenantStreams, l.PrincipalStreams), Readers: readers, Log: cfg.Logger}
-	waits := stream.NewWaits(s.Runs, budgeted, b, cfg.StoreBudget, quit)
+	waits := stream.NewWaits(s.Runs, budgeted, b, cfg.Restore, cfg.StoreBudget, quit)
 	g.events = stream.NewEvents(s.Runs, budgeted, b, cfg.Restore, quit)
 	g.routes = handlers{
 		service:     s,

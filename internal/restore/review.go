@@ -55,6 +55,14 @@ func NewReview(watch *Watch, store state.Store, pending Pending) *Review {
 // Waiting reports whether the deployment waits, as far as this process knows.
 func (r *Review) Waiting() bool { return r != nil && r.watch.Waiting() }
 
+// Err is Watch.Err.
+func (r *Review) Err() error {
+	if r == nil {
+		return nil
+	}
+	return r.watch.Err()
+}
+
 // Status returns what this process found when it last compared the marks.
 func (r *Review) Status() Status {
 	if r == nil {

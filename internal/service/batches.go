@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // Batches are the batches of a tenant.
 type Batches struct{ *core }
 
-// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if it does not exist.
+// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if it does not exist, or
+// waiting_restore while only a newer copy of the store may have it.
 func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Batch{}, err
@@ -34,6 +36,9 @@ func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (
 		}
 	}
 	if origin.Size == 0 || origin.Tenant != c.Tenant {
+		if err := s.cfg.Restore.Err(); err != nil {
+			return api.Batch{}, fmt.Errorf("batch %s is not in the store: %w", id, err)
+		}
 		return api.Batch{}, problem(missing, api.CodeBatchNotFound, "tenant %s has no batch %s, or all of its runs were deleted more than seven days ago: list the batches with GET /v1/batches or turnpike batch ls", c.Tenant, id)
 	}
 	b, runs, err := s.batchStands(ctx, id, origin, deleted.Deleted)

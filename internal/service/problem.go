@@ -105,7 +105,9 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunBusy, "%v: send the message when the run waits or has ended, or without the mode reject", e)
 	}
 	if errors.Is(err, restore.ErrWaiting) {
-		return problem(unavailable, api.CodeWaitingRestore, "%v", err)
+		p := problem(unavailable, api.CodeWaitingRestore, "%v", err)
+		p.RetryAfter = RetryAfter
+		return p
 	}
 	if errors.Is(err, restore.ErrNotWaiting) {
 		return problem(conflict, api.CodeNoRestore, "%v", err)

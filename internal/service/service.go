@@ -200,7 +200,7 @@ type core struct {
 }
 
 // load returns the run with the id name, if the caller may see it. The problem of a run of another tenant is that of a
-// run that does not exist.
+// run that does not exist: run_not_found, or waiting_restore while only a newer copy of the store may have the run.
 func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
 	id, err := state.ParseRunID(name)
 	if err != nil {
@@ -215,6 +215,9 @@ func (k *core) load(ctx context.Context, c access.Caller, name string) (state.St
 	}
 	if err == nil {
 		traceRun(ctx, st)
+	}
+	if waiting := k.cfg.Restore.Err(); waiting != nil && errors.Is(err, state.ErrNotFound) && !errors.Is(err, state.ErrDeleted) {
+		return st, fmt.Errorf("run %s is not in the store: %w", id, waiting)
 	}
 	return st, err
 }

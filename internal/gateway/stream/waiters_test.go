@@ -60,7 +60,7 @@ func newRuns(t *testing.T, store state.Store, b bus.Bus) *service.Runs {
 func newWaiting(t *testing.T, n int) *waiting {
 	t.Helper()
 	w := &waiting{t: t, store: &counted{Store: memstore.New(memstore.Config{})}, bus: membus.New()}
-	w.waits = NewWaits(newRuns(t, w.store, w.bus), w.store, w.bus, 3*time.Second, t.Context().Done())
+	w.waits = NewWaits(newRuns(t, w.store, w.bus), w.store, w.bus, nil, 3*time.Second, t.Context().Done())
 	for range n {
 		s := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal}
 		s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})

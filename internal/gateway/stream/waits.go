@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -15,21 +16,22 @@ type Waits struct {
 	runs    Runs
 	store   Store
 	bus     Bus
+	restore *restore.Review
 	budget  time.Duration
 	quit    <-chan struct{}
 	waiters waiters
 }
 
 // NewWaits returns the waits of a gateway. budget bounds one read of the store. All waits end when quit is closed.
-func NewWaits(runs Runs, store Store, b Bus, budget time.Duration, quit <-chan struct{}) *Waits {
-	return &Waits{runs: runs, store: store, bus: b, budget: budget, quit: quit}
+func NewWaits(runs Runs, store Store, b Bus, review *restore.Review, budget time.Duration, quit <-chan struct{}) *Waits {
+	return &Waits{runs: runs, store: store, bus: b, restore: review, budget: budget, quit: quit}
 }
 
 // Wait waits until a run has ended, waits for anything but its own child runs, counts as lost, or does not exist; until
 // timeout; or until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or known
-// if the store does not answer. known is the run as the caller has read it. The error is the cause of ctx if that has
-// ended, or wraps state.ErrNotFound if the store does not have the run, also while an older copy of the store waits for
-// a decision.
+// if the store does not answer or, while an older copy of it waits for a decision, does not have the run. known is the
+// run as the caller has read it. The error is the cause of ctx if that has ended, or wraps state.ErrNotFound if the run
+// does not exist.
 func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
 	if st, done := w.wait(ctx, known, timeout); done {
 		return st, true, nil
@@ -38,10 +40,16 @@ func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Durati
 		return known, false, context.Cause(ctx)
 	}
 	st, err = w.store.Load(ctx, known.ID)
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
+	if err != nil && !w.missing(err) {
 		return known, false, nil
 	}
 	return st, false, err
+}
+
+// missing reports whether an error of the store says that a run does not exist. While the deployment waits for the
+// decision about restored data, only a deletion says so.
+func (w *Waits) missing(err error) bool {
+	return errors.Is(err, state.ErrDeleted) || errors.Is(err, state.ErrNotFound) && !w.restore.Waiting()
 }
 
 // wait reads the store when the log of the run has grown, and rarely without a notice. ok reports that the run has
@@ -73,7 +81,7 @@ func (w *Waits) wait(ctx context.Context, known state.State, timeout time.Durati
 			lost = lost && err == nil && now.Sub(st.UpdatedAt.Time) > lookAfter
 			return st, true
 		}
-		if missing++; !errors.Is(err, state.ErrNotFound) {
+		if missing++; !w.missing(err) {
 			missing = 0
 		}
 		if missing == lostLooks {
