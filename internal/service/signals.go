@@ -173,7 +173,7 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	if req.SignalID == "" {
 		req.SignalID = in.Key
 	} else if in.Key != "" && in.Key != req.SignalID {
-		return state.Signal{}, invalid("the header Idempotency-Key and signal_id differ, though they mean the same: send one of them")
+		return state.Signal{}, invalid("the header Idempotency-Key is %q, but signal_id is %q: send one of them", in.Key, req.SignalID)
 	}
 	if req.SignalID == "" {
 		fresh, err := s.ids.next(time.Now(), 1)

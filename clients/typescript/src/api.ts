@@ -1416,6 +1416,7 @@ export interface components {
             progress?: string;
         };
         Signal: {
+            /** @description signals of a run with the same id count once: the first one. Their bodies are compared only if the header Idempotency-Key gives the id */
             signal_id?: string;
             approvals?: {
                 call_id: string;
@@ -2891,7 +2892,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the same key and body count once, another body is refused; means the same as signal_id */
+                /** @description the same key and body count once, another body is refused; it is also the signal_id, which must be missing or the same */
                 "Idempotency-Key"?: string;
             };
             path: {
