@@ -82,7 +82,7 @@ func (c *keysCreateCmd) bootstrap(e *env, expires state.Time) error {
 	}
 	settings := c.Config.Deployment()
 	if dev := devNATS(c.Config); dev != "" {
-		settings.NATSURL, settings.RedisURL = dev, ""
+		settings.NATSURL, settings.RedisURL, settings.RedisConfirm, settings.RedisLogin = dev, "", "", app.RedisLogin{}.Login()
 	}
 	app.QuietRedis(settings.Logger)
 	d, err := deploy.Open(e.ctx, settings)

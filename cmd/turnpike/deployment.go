@@ -251,7 +251,7 @@ func (c *doctorCmd) Run(e *env) error {
 	confinement := programs.Config(c.Programs)
 	if dev := devNATS(c.Config); dev != "" {
 		confinement = programs.Dev(c.Programs, "")
-		settings.NATSURL, settings.RedisURL, settings.RedisConfirm, settings.Prefix = dev, "", "", "turnpike"
+		settings.NATSURL, settings.RedisURL, settings.RedisConfirm, settings.RedisLogin, settings.Prefix = dev, "", "", app.RedisLogin{}.Login(), "turnpike"
 		findings = append(findings, state.Finding{
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; to check another deployment, set TURNPIKE_NATS_URL",
 		})

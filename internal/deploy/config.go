@@ -152,7 +152,21 @@ func (c Config) Validate() error {
 	if c.RedisURL == "" && c.Store == nil && c.RedisConfirm != "" && c.RedisConfirm != "off" {
 		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so that JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM", c.RedisConfirm))
 	}
+	if c.RedisURL == "" && c.Store == nil {
+		errs = append(errs, withoutRedis(c.RedisLogin)...)
+	}
 	return errors.Join(errs...)
+}
+
+// withoutRedis refuses the settings of a login that have no effect without Redis. It allows User and Password, which
+// `turnpike secrets` writes for each process, whatever keeps the checkpoints.
+func withoutRedis(l redisstore.Login) (errs []error) {
+	for _, s := range []redisstore.Secret{l.SentinelUser, l.SentinelPassword, l.TLS.CA, l.TLS.Cert, l.TLS.Key} {
+		if v := credential.Value(s); v.Given() {
+			errs = append(errs, fmt.Errorf("%[1]s is set, but there is no Redis, so that JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset %[1]s", v.Name))
+		}
+	}
+	return errs
 }
 
 // Keys reads BusKeys from its source. The error reports a source that cannot be read, or invalid keys.
