@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,12 +37,35 @@ type limiter struct {
 
 // allow returns 0 and counts a delivery if fewer than limit were counted in the last minute. Otherwise it counts
 // nothing, and returns the time after which a delivery is allowed.
-func (l *limiter) allow(limit int) (after time.Duration) { return l.take(limit, false) }
+func (l *limiter) allow(limit int) (after time.Duration) {
+	after, _ = l.take(limit, false)
+	return after
+}
 
-// reserve counts a delivery at the time at which it is allowed, and returns the time until then.
-func (l *limiter) reserve(limit int) (after time.Duration) { return l.take(limit, true) }
+// reserve counts a delivery at the time at which it is allowed, and returns that time.
+func (l *limiter) reserve(limit int) (at time.Time) {
+	_, at = l.take(limit, true)
+	return at
+}
 
-func (l *limiter) take(limit int, ahead bool) (after time.Duration) {
+// cancel removes a delivery that reserve has counted, and that is not made.
+func (l *limiter) cancel(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.taken, at.Sub(l.start)); i >= 0 {
+		l.taken = slices.Delete(l.taken, i, i+1)
+	}
+}
+
+// idle reports whether no delivery of the last minute or later is counted, as with the zero value.
+func (l *limiter) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.taken)
+	return n == 0 || l.taken[n-1] <= time.Since(l.start)-rateWindow
+}
+
+func (l *limiter) take(limit int, ahead bool) (after time.Duration, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.start)
@@ -57,5 +81,5 @@ func (l *limiter) take(limit int, ahead bool) (after time.Duration) {
 	if after == 0 || ahead {
 		l.taken = append(l.taken, now+after)
 	}
-	return after
+	return after, l.start.Add(now + after)
 }

@@ -154,24 +154,25 @@ func (r *runner) attempt(ctx context.Context, m StreamMessage) (outcome string, 
 	if limit := r.s.cfg.MaxBody; m.Size() > limit {
 		return "", problem(tooLarge, api.CodeBodyTooLarge, "the message has %d bytes, at most %d are allowed: publish smaller messages", m.Size(), limit)
 	}
-	for reserved := false; ; {
+	for at := (time.Time{}); ; { // at is the time at which max_per_minute allows it
 		var delay time.Duration
 		outcome, err := r.inTurn(ctx, m, func(ctx context.Context, d delivery) (string, error) {
 			if wanted, err := d.wanted(); err != nil || !wanted {
 				return outcomeIgnored, err
 			}
-			if !reserved {
-				reserved, delay = true, r.limiter.reserve(rateOf(r.stored.MaxPerMinute))
-				if delay > 0 {
+			if at.IsZero() {
+				at = r.limiter.reserve(rateOf(r.stored.MaxPerMinute))
+				if delay = time.Until(at); delay > 0 {
 					return "", nil
 				}
 			}
 			return outcomeTaken, r.deliver(ctx, d)
 		})
-		if err != nil || delay == 0 {
+		if err != nil || delay <= 0 {
 			return outcome, err
 		}
 		if err := hold(ctx, m, delay); err != nil {
+			r.limiter.cancel(at)
 			return "", err
 		}
 	}

@@ -39,7 +39,7 @@ type runner struct {
 	stored  storedTrigger
 	mapping *mapping
 	allowed []api.TenantStream
-	limiter *limiter        // of all settings with which the trigger has run without a break
+	limiter *limiter        // of all settings of the trigger
 	raw     json.RawMessage // the stored document with the settings
 	stop    func()
 
@@ -108,6 +108,11 @@ func (s *Triggers) look(ctx context.Context, runners *sync.WaitGroup) error {
 			delete(s.running, key)
 		}
 	}
+	for key, l := range s.limiters {
+		if wanted[key] == nil && l.idle() {
+			delete(s.limiters, key)
+		}
+	}
 	for key, r := range wanted {
 		if s.running[key] == nil {
 			s.running[key] = r
@@ -173,11 +178,10 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 			s.log.Error("a stored trigger cannot be decoded, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
 			continue
 		}
-		r.limiter = &limiter{}
-		if was := s.running[key]; was != nil {
-			r.limiter = was.limiter
+		if s.limiters[key] == nil {
+			s.limiters[key] = &limiter{}
 		}
-		wanted[key] = r
+		r.limiter, wanted[key] = s.limiters[key], r
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ type Triggers struct {
 	kicked   chan struct{} // holds a token if Keep must check the triggers now
 	share    *shares
 	outcomes *prometheus.CounterVec
-	running  map[triggerKey]*runner // used only by Keep
+	running  map[triggerKey]*runner  // used only by Keep, as are the following
+	limiters map[triggerKey]*limiter // also of triggers that were stopped less than a minute ago, and may be resumed
 	read     map[string]readTriggers
 }
 
@@ -67,7 +68,7 @@ type triggerKey struct{ tenant, name string }
 
 func newTriggers(d *deliveries) *Triggers {
 	return &Triggers{
-		deliveries: d, kicked: make(chan struct{}, 1), share: newShares(), running: map[triggerKey]*runner{}, read: map[string]readTriggers{},
+		deliveries: d, kicked: make(chan struct{}, 1), share: newShares(), running: map[triggerKey]*runner{}, limiters: map[triggerKey]*limiter{}, read: map[string]readTriggers{},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_trigger_deliveries_total", Help: "Messages of triggers by outcome."}, []string{"outcome"}),
 	}
 }
