@@ -87,7 +87,7 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 	switch {
 	case limit > 0 && used >= limit:
 		f.OK, f.Detail = false, fmt.Sprintf("refused: %d MiB of memory are in use, maxmemory is %d MiB", used>>20, limit>>20)
-		f.Remedy = "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)"
+		f.Remedy = refusals["OOM"]
 	case info.Item("Persistence", "aof_enabled") == "1" && info.Item("Persistence", "aof_last_write_status") == "err":
 		f.OK, f.Detail, f.Remedy = false, "refused: the last write of the append-only file failed", "check in the log of redis-server whether its disk is full or read-only"
 	case info.Item("Persistence", "rdb_last_bgsave_status") == "err":
@@ -137,7 +137,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 var refusals = map[string]string{
 	"NOREPLICAS": "start as many replicas as min-replicas-to-write requires, or lower that setting",
 	"MISCONF":    "the last snapshot or append-only write failed: check in the log of redis-server whether its disk is full or read-only",
-	"OOM":        "raise maxmemory, or delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
+	"OOM":        "raise maxmemory first, since a full server refuses deletions as well; then delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
 	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL to the primary",
 	"LOADING":    "the server is loading its data from disk: wait until it has loaded them",
 	"NOPERM":     "run doctor with the Redis user of a gateway or a worker, which may write",
