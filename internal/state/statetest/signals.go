@@ -380,6 +380,14 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 			t.Errorf("the next claim has signals %s, abort %v", encode(t, c.Signals), c.Abort)
 		}
 	})
+	t.Run("too late", func(t *testing.T) {
+		run := s.create(t)
+		c := s.mustClaim(t, run.ID, 1)
+		abort(t, run.ID)
+		if got := s.commit(t, c, state.EndCompleted, state.Entry{}).Status; got != state.Completed {
+			t.Errorf("a run that was committing its end is %s, want completed", got)
+		}
+	})
 	t.Run("again", func(t *testing.T) {
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
