@@ -253,11 +253,11 @@ export class Client {
   async testWebhook(url: string, secret: string | string[], options: Wait & { interval?: number } = {}): Promise<WebhookTest> {
     const { signal, free } = bounded({ timeout: 60, ...options });
     try {
-      let test = await this.#transport.call<WebhookTest>("POST", "/v1/webhooks/tests", { url, secret });
+      let test = await this.#transport.call<WebhookTest>("POST", "/v1/webhooks/tests", { url, secret }, { signal: options.signal });
       while (test.status === "pending") {
         await pause((options.interval ?? 0.2) * 1000, signal);
         if (signal.aborted) throw over(options, `no worker has ended the webhook test ${test.id}`);
-        test = await this.getWebhookTest(test.id);
+        test = await this.#transport.call<WebhookTest>("GET", webhookTest(test.id), undefined, { signal: options.signal });
       }
       return test;
     } finally {
@@ -267,7 +267,7 @@ export class Client {
 
   /** Reads a test of a webhook. The gateway keeps tests for an hour at least. */
   getWebhookTest(id: string): Promise<WebhookTest> {
-    return this.#transport.call("GET", `/v1/webhooks/tests/${encodeURIComponent(id)}`);
+    return this.#transport.call("GET", webhookTest(id));
   }
 
   /** Stores the report of an evaluation, and replaces the one with that id. The tenant keeps its newest 500. */
@@ -306,6 +306,10 @@ function agent(name: string): string {
 
 function evaluation(id: string): string {
   return `/v1/evaluations/${encodeURIComponent(id)}`;
+}
+
+function webhookTest(id: string): string {
+  return `/v1/webhooks/tests/${encodeURIComponent(id)}`;
 }
 
 function file(id: string): string {

@@ -2,13 +2,16 @@ import { randomUUID } from "node:crypto";
 import { Ended, OutputError, RunFailed, Timeout } from "./errors.js";
 import { type FromSchema, mismatch, type Schema } from "./schema.js";
 import type { Image, ResultFile } from "./tool.js";
-import { asProblem, pause, query, Retries, type Transport } from "./transport.js";
+import { asProblem, limited, pause, query, Retries, type Transport } from "./transport.js";
 import { atRest, type BatchInfo, ended, type Event, type ForkRequest, type Message, type RunInfo, type Signal, type Transcript, type Turn } from "./types.js";
 
 const reconnectDelay = 250; // milliseconds
 const steady = 1000; // milliseconds after which an open stream counts as restored: a proxy may cut streams again and again
 
-/** How long to wait: seconds, after which the wait throws Timeout, or until a signal is aborted, whose reason it throws. */
+/**
+ * How long to wait: seconds, after which the wait throws Timeout, or until a signal is aborted, whose reason it throws.
+ * The signal also ends a request in flight, which may otherwise outlast the timeout.
+ */
 export interface Wait {
   timeout?: number;
   signal?: AbortSignal;
@@ -100,7 +103,7 @@ export class Run {
           continue;
         }
         // A gateway that shuts down ends streams as the end of a run does.
-        if (await this.#ended(after)) return;
+        if (await this.#ended(after, wait.signal)) return;
         await pause(reconnectDelay, signal);
       }
     } finally {
@@ -187,18 +190,19 @@ export class Run {
   }
 
   async #until(enough: (info: RunInfo) => boolean, wait: Wait): Promise<RunInfo> {
-    let info = await this.get();
+    const read = () => this.#transport.call<RunInfo>("GET", this.#path, undefined, { signal: wait.signal });
+    let info = await read();
     if (enough(info)) return info;
     for await (const event of this.events(wait)) {
       // The event may be of an earlier wait or end.
-      if ((event.type === "run.waiting" || event.type === "run.finished") && enough((info = await this.get()))) return info;
+      if ((event.type === "run.waiting" || event.type === "run.finished") && enough((info = await read()))) return info;
     }
-    return this.get();
+    return read();
   }
 
-  async #ended(after: number): Promise<boolean> {
-    if (!ended(await this.get())) return false;
-    const page = await this.#transport.call<{ items: Event[] }>("GET", `${this.#path}/events?limit=1&after=${after}`);
+  async #ended(after: number, signal: AbortSignal | undefined): Promise<boolean> {
+    if (!ended(await this.#transport.call<RunInfo>("GET", this.#path, undefined, { signal }))) return false;
+    const page = await this.#transport.call<{ items: Event[] }>("GET", `${this.#path}/events?limit=1&after=${after}`, undefined, { signal });
     return page.items.length === 0;
   }
 }
@@ -210,27 +214,24 @@ export function over(wait: Wait, text: string): unknown {
 
 /** Returns a signal that is aborted with the caller's or after its timeout. `free` must be called. */
 export function bounded(wait: Wait): { signal: AbortSignal; free: () => void } {
-  const controller = new AbortController();
-  const stop = () => controller.abort();
-  const timer = wait.timeout === undefined ? undefined : setTimeout(stop, wait.timeout * 1000);
-  wait.signal?.addEventListener("abort", stop);
-  if (wait.signal?.aborted) stop();
-  return { signal: controller.signal, free: () => { clearTimeout(timer); wait.signal?.removeEventListener("abort", stop); } };
+  return limited(wait.timeout === undefined ? undefined : wait.timeout * 1000, wait.signal);
 }
 
 /** Runs that were submitted together. `runs` are in the order of the submission. */
 export class Batch {
   readonly #transport: Transport;
+  readonly #path: string;
   readonly runs: Run[];
 
   constructor(transport: Transport, readonly id: string, runIds: string[]) {
     this.#transport = transport;
+    this.#path = `/v1/batches/${encodeURIComponent(id)}`;
     this.runs = runIds.map((r) => new Run(transport, r));
   }
 
   /** Reads the counts and one page of runs. */
   get(page: { limit?: number; cursor?: string } = {}): Promise<BatchInfo> {
-    return this.#transport.call("GET", `/v1/batches/${encodeURIComponent(this.id)}${query(page)}`);
+    return this.#transport.call("GET", this.#path + query(page));
   }
 
   /** Resolves once all runs have ended, and looks every `interval` seconds. Throws Timeout. */
@@ -238,7 +239,7 @@ export class Batch {
     const { signal, free } = bounded(options);
     try {
       for (;;) {
-        const info = await this.get();
+        const info = await this.#transport.call<BatchInfo>("GET", this.#path, undefined, { signal: options.signal });
         if (info.done) return info;
         await pause((options.interval ?? 0.5) * 1000, signal);
         if (signal.aborted) throw over(options, `batch ${this.id} has not ended`);

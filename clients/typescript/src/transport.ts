@@ -40,7 +40,7 @@ export class Transport {
    * Makes a request that may be repeated, and returns the answer's JSON. It retries 429, 503 and connections that
    * fail, for `retryFor` seconds, after the time that the gateway names.
    */
-  async call<T>(method: string, path: string, body?: unknown, more: { key?: string; text?: string; ifMatch?: number } = {}): Promise<T> {
+  async call<T>(method: string, path: string, body?: unknown, more: { key?: string; text?: string; ifMatch?: number; signal?: AbortSignal | undefined } = {}): Promise<T> {
     const headers: Record<string, string> = {};
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (more.text !== undefined) headers["Content-Type"] = "application/yaml";
@@ -55,22 +55,31 @@ export class Transport {
       } catch {
         throw foreign(answer.status, text);
       }
-    });
+    }, more.signal);
   }
 
-  /** Makes a request that may be repeated as `call` does, and returns what `read` makes of the answer. */
-  async send<T>(method: string, path: string, headers: Record<string, string>, data: Body | undefined, read: (answer: Response) => Promise<T>): Promise<T> {
+  /**
+   * Makes a request that may be repeated as `call` does, and returns what `read` makes of the answer. Throws the reason
+   * of a signal that is aborted.
+   */
+  async send<T>(
+    method: string, path: string, headers: Record<string, string>, data: Body | undefined, read: (answer: Response) => Promise<T>, signal?: AbortSignal,
+  ): Promise<T> {
     const retries = new Retries(this.options.retryFor);
     const timeout = this.options.timeout * 1000 + (data instanceof Blob ? data.size : data?.length ?? 0) / leastRate;
     for (let retried = false; ;) {
+      const limit = limited(Math.ceil(timeout), signal);
       try {
-        return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, AbortSignal.timeout(Math.ceil(timeout))));
+        return await read(await this.open(method, path, { Accept: "application/json", ...headers }, data, limit.signal));
       } catch (e) {
+        if (signal?.aborted) throw signal.reason;
         const error = asProblem(e, this.base);
         if (error instanceof Problem) error.retried = retried;
         if (method === "DELETE" && retried && error instanceof NotFound) return undefined as T; // by an earlier try
-        await retries.after(error);
+        await retries.after(error, signal);
         retried ||= error instanceof Unavailable;
+      } finally {
+        limit.free();
       }
     }
   }
@@ -159,6 +168,17 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
     signal?.addEventListener("abort", done);
     if (signal?.aborted) done();
   });
+}
+
+/** Returns a signal that is aborted after some milliseconds, or when the other one is. `free` must be called. */
+export function limited(ms: number | undefined, signal?: AbortSignal): { signal: AbortSignal; free: () => void } {
+  const controller = new AbortController();
+  const stop = () => controller.abort(signal?.reason);
+  const late = () => controller.abort(new DOMException("no answer in time", "TimeoutError"));
+  const timer = ms === undefined ? undefined : setTimeout(late, ms);
+  signal?.addEventListener("abort", stop);
+  if (signal?.aborted) stop();
+  return { signal: controller.signal, free: () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); } };
 }
 
 /** Returns the error to throw: that of the answer, or Unavailable for a failed connection to the gateway's address. */

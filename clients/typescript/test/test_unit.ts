@@ -112,6 +112,37 @@ test("a gateway that does not answer", async () => {
   }
 });
 
+test("waits that are aborted during a request, and while it is repeated", async () => {
+  let asked = () => {}, status = 0;
+  const server = createServer((request, response) => {
+    if (request.url === "/v1/runs:batch") return response.writeHead(202).end('{"batch_id": "batch_1", "run_ids": []}');
+    if (status > 0) response.writeHead(status, { "Retry-After": "20" }).end(); // else it does not answer
+    asked();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new Client({ url: `127.0.0.1:${(server.address() as AddressInfo).port}` });
+  const batch = await client.batch([]);
+  try {
+    for (status of [0, 503]) {
+      for (const wait of [
+        (signal: AbortSignal) => client.run("run_1").wait({ signal }), (signal: AbortSignal) => client.run("run_1").result({ signal }),
+        (signal: AbortSignal) => client.run("run_1").events({ signal }).next(), (signal: AbortSignal) => batch.wait({ signal }),
+        (signal: AbortSignal) => client.testWebhook("https://a.example", "secret://S", { signal }),
+      ]) {
+        const controller = new AbortController();
+        const arrived = new Promise<void>((resolve) => { asked = resolve; });
+        const waits = assert.rejects(wait(controller.signal), { message: "mine" });
+        await arrived;
+        controller.abort(new Error("mine"));
+        await waits;
+      }
+    }
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+});
+
 test("a limit of runs, and a wait that is aborted", async () => {
   const asked: string[] = [];
   const server = createServer((request, response) => {
