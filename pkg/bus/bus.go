@@ -336,7 +336,8 @@ type Intake interface {
 
 	// DeadLetter stores a message that could not be processed, with the cause, as the last letter of its
 	// tenant. It may cut d.Data. While the bus remembers a letter whose Kind is Unique, it drops another
-	// one with the same Kind, Run and Version without an error.
+	// one with the same Kind, Run and Version without an error; and while it remembers one with a Message,
+	// another one with the same Kind and Message, and of a trigger the same Key.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
@@ -429,8 +430,9 @@ type DeadLetter struct {
 	// By is the principal that sent a submission, if known.
 	By *state.By `json:"by,omitempty"`
 
-	// Agent, Key and ReplyTo are from the subject and headers of a submission. Message is its
-	// message id.
+	// Agent, Key and ReplyTo are from the subject and headers of a submission. Message identifies
+	// what the letter is about among those of its Kind, if a process that repeats its work after a
+	// failure may store the letter again: the id of a message, or the name of a webhook event.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -357,6 +357,25 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	if err != nil || len(last) != 2 || last[1].Kind != bus.DeadLost || last[0].Run != poisoned.Run || last[0].Version != 3 || last[0].Events != 7 || last[0].Attempts != 5 {
 		t.Fatalf("DeadLetters = %+v, %v; want the poisoned end and the loss once each", last, err)
 	}
+	// So does a process that dies before it has recorded that a message or an event has a letter.
+	refused := bus.DeadLetter{Kind: bus.DeadSubmission, Run: poisoned.Run, Message: "1:7", Cause: "refused"}
+	event := bus.DeadLetter{Kind: bus.DeadWebhook, Run: poisoned.Run, Message: "1:7", Cause: "an event"}
+	replayed := bus.DeadLetter{Kind: bus.DeadWebhook, Run: poisoned.Run, Cause: "a replay"}
+	order := bus.DeadLetter{Kind: bus.DeadTrigger, Run: poisoned.Run, Key: "orders", Message: "1:7", Cause: "an order"}
+	other := bus.DeadLetter{Kind: bus.DeadTrigger, Run: poisoned.Run, Key: "others", Message: "1:7", Cause: "another trigger's order"}
+	for _, d := range []bus.DeadLetter{refused, event, replayed, order, other, refused, event, replayed, order, other} {
+		if err := b.DeadLetter(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var causes []string
+	more, err := b.DeadLetters(t.Context(), state.DefaultTenant, last[1].Seq, 20)
+	for _, d := range more {
+		causes = append(causes, d.Cause)
+	}
+	if want := []string{"refused", "an event", "a replay", "an order", "another trigger's order", "a replay"}; err != nil || !slices.Equal(causes, want) {
+		t.Errorf("DeadLetters = %q, %v; want %q", causes, err, want)
+	}
 	if err := b.PurgeRun(t.Context(), state.DefaultTenant, poisoned.Run, true); err != nil {
 		t.Fatal(err)
 	}

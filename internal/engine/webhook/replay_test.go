@@ -113,3 +113,23 @@ func TestReplayAfterKill(t *testing.T) {
 		}
 	})
 }
+
+// A worker that dies after it has stored a dead letter and before it has recorded that leaves one letter: the next
+// worker's has the same name, by which a bus drops it. Two events have two letters.
+func TestDeadLetterAfterKill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(int, *http.Request) int { return http.StatusGone }
+		one, two := f.run(first, "https://one.example/events"), f.run(second, "https://one.example/events")
+		f.end(one.ID, "done")
+		f.work(500*time.Millisecond, f.dying())
+		f.work(time.Minute, f.sender())
+		f.end(two.ID, "done")
+		f.work(time.Minute, f.sender())
+		all := f.letters.all
+		if len(all) != 3 || all[0].Message == "" || all[0].Message != all[1].Message || all[1].Message == all[2].Message {
+			t.Errorf("the letters are %+v", all)
+		}
+	})
+}

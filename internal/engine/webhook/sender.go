@@ -305,14 +305,15 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
 		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
-		err = s.bus.DeadLetter(ctx, bus.DeadLetter{
+		letter := bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
-		})
-		if again {
-			claim.Note = progress.dead(now)
-			return now.Add(keepEnded), err
 		}
-		return time.Time{}, err
+		if again { // progress closes the letters before this one, so a worker that repeats this must store another one
+			claim.Note = progress.dead(now)
+			return now.Add(keepEnded), s.bus.DeadLetter(ctx, letter)
+		}
+		letter.Message = claim.Name
+		return time.Time{}, s.bus.DeadLetter(ctx, letter)
 	default:
 		s.delivered.WithLabelValues("failed").Inc()
 		s.cfg.Log.Debug("event not delivered", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id)

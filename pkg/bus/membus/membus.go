@@ -363,10 +363,15 @@ func (b *Bus) Replies(subject string) [][]byte {
 func (b *Bus) DeadLetter(_ context.Context, d bus.DeadLetter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d.Kind.Unique() && slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool { return o.Kind == d.Kind && o.Run == d.Run && o.Version == d.Version }) {
+	tenant := cmp.Or(d.Tenant, state.DefaultTenant)
+	if slices.ContainsFunc(b.dead, func(o bus.DeadLetter) bool {
+		unique := d.Kind.Unique() && o.Run == d.Run && o.Version == d.Version
+		message := d.Message != "" && o.Message == d.Message && (d.Kind != bus.DeadTrigger || o.Key == d.Key)
+		return o.Tenant == tenant && o.Kind == d.Kind && (unique || message)
+	}) {
 		return nil
 	}
-	d.Seq, d.Tenant = uint64(len(b.dead)+1), cmp.Or(d.Tenant, state.DefaultTenant)
+	d.Seq, d.Tenant = uint64(len(b.dead)+1), tenant
 	b.dead = append(b.dead, d)
 	return nil
 }

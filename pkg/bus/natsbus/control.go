@@ -75,15 +75,16 @@ func (b *Bus) CheckReply(tenant, subject string) error {
 	return bus.CheckReply(b.cfg.Prefix, tenant, subject)
 }
 
-// DeadLetter implements bus.Intake. For two minutes it also drops another letter of a trigger with the same
-// Key and Message.
+// DeadLetter implements bus.Intake. It remembers a letter for two minutes.
 func (b *Bus) DeadLetter(ctx context.Context, d bus.DeadLetter) error {
 	id := ""
-	if d.Kind.Unique() {
+	switch {
+	case d.Kind.Unique():
 		id = fmt.Sprintf("%s:%s:%d", d.Kind, d.Run, d.Version)
-	}
-	if d.Kind == bus.DeadTrigger {
+	case d.Kind == bus.DeadTrigger:
 		id = fmt.Sprintf("%s:%s:%s", d.Kind, d.Key, d.Message)
+	case d.Message != "":
+		id = fmt.Sprintf("%s:%s", d.Kind, d.Message)
 	}
 	return b.bury(ctx, d, id)
 }
