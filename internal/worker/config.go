@@ -184,6 +184,10 @@ type Config struct {
 	// until three times the size of its files is free. Default 256 MiB.
 	FileMemory int64
 
+	// ViewMemory is the memory for what models see of runs, for views above 1 MiB, in bytes: a turn reads its log
+	// when twice its size is free, and waits or is released until then. Default 512 MiB.
+	ViewMemory int64
+
 	// EventFeed publishes the committed events of runs as messages, after their turns. The bus must
 	// have a feed.
 	EventFeed bool
@@ -263,6 +267,9 @@ func (c Config) withDefaults() Config {
 	if c.FileMemory == 0 {
 		c.FileMemory = 256 << 20
 	}
+	if c.ViewMemory == 0 {
+		c.ViewMemory = 512 << 20
+	}
 	if c.Prices == nil {
 		c.Prices = model.DefaultPrices()
 	}
@@ -300,6 +307,9 @@ func (c Config) validate() error {
 	}
 	if c.FileMemory < 0 {
 		errs = append(errs, fmt.Errorf("the memory for files is %d MiB: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory>>20))
+	}
+	if c.ViewMemory < 0 {
+		errs = append(errs, fmt.Errorf("the memory for views is %d MiB: set 1 or more (TURNPIKE_VIEWS_MIB)", c.ViewMemory>>20))
 	}
 	for _, d := range []struct {
 		name  string

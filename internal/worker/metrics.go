@@ -15,7 +15,7 @@ type metrics struct {
 	swept prometheus.Counter
 }
 
-func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admission.Answers, waiting *restore.Watch) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers, views *admission.Answers, waiting *restore.Watch) (*metrics, error) {
 	m := &metrics{
 		swept: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_sweeper_publishes_total", Help: "Turns published by the sweeper: lost messages and lost workers."}),
 	}
@@ -26,6 +26,8 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers *admissi
 			func() float64 { return float64(calls.Abandoned()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_answer_bytes", Help: "Memory reserved for the answers of tools."},
 			func() float64 { return float64(answers.Bytes()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_view_bytes", Help: "Memory reserved for the histories of runs above 1 MiB."},
+			func() float64 { return float64(views.Bytes()) }),
 	} {
 		errs = append(errs, r.Register(c))
 	}

@@ -57,6 +57,7 @@ type Worker struct {
 	tenants    *admission.Tenants
 	quarantine *admission.Quarantine // nil: taken out
 	answers    *admission.Answers
+	views      *admission.Answers
 	executor   executor.Executor
 	random     random.Source
 
@@ -85,8 +86,8 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 	if cfg.Kinds[toolspec.Memory] == nil {
 		cfg.Kinds = cfg.Kinds.With(tool.Kinds{toolspec.Memory: memorytool.New(store)})
 	}
-	calls, answers := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory)
-	m, err := newMetrics(cfg.Registry, calls, answers, cfg.Restore)
+	calls, answers, views := &timelimit.Calls{}, admission.NewAnswers(cfg.AnswerMemory), admission.NewAnswers(cfg.ViewMemory)
+	m, err := newMetrics(cfg.Registry, calls, answers, views, cfg.Restore)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +97,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		metrics:  m,
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
+		views:    views,
 		executor: executor.Inline{},
 		random:   random.Source{R: cfg.Random},
 		calls:    calls,
@@ -140,6 +142,7 @@ func (w *Worker) turnConfig() turn.Config {
 	return turn.Config{
 		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, CheckpointBytes: w.cfg.CheckpointBytes, Periods: w.cfg.periods(),
 		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
+		Views: w.views, WaitForViews: max(1, w.cfg.Slots/100),
 		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
 		Clock:  w.clock, Executor: w.executor, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
 	}

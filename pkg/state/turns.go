@@ -93,7 +93,14 @@ type ClaimRequest struct {
 	// these: a worker that dies between a claim and its release would have used up an attempt that
 	// it did not mean to make. Claim ignores Refuse if the run has a pending abort.
 	Refuse Attempts
+
+	// MaxLogBytes, if positive, lets Claim leave the log of a run with more State.LogBytes in the store: see
+	// Claim.LogOmitted.
+	MaxLogBytes int64
 }
+
+// Omits reports whether Claim may return the run without its log.
+func (r ClaimRequest) Omits(s State) bool { return r.MaxLogBytes > 0 && s.LogBytes > r.MaxLogBytes }
 
 // Attempts is a range of attempt numbers, both ends included; the number of an attempt is
 // Claim.Attempt less Claim.Paused. Zero is empty.
@@ -139,6 +146,10 @@ type Claim struct {
 	// worker does that. A journaled checkpoint therefore does not shorten the log yet.
 	State State
 	Base  int64
+
+	// LogOmitted reports that State has no log, because ClaimRequest.MaxLogBytes has excluded it. The run is claimed.
+	// The same claim without MaxLogBytes returns the log, once the worker has the memory for it.
+	LogOmitted bool
 
 	Journal Journal // of the turn in flight
 

@@ -31,6 +31,30 @@ func Weight(messages []Message) (n int64) {
 	return n
 }
 
+// Weight estimates the memory, in bytes, that the contents of a signal take.
+func (s *Signal) Weight() int64 {
+	n := int(unsafe.Sizeof(*s))
+	if s.Message != nil {
+		n += weigh(*s.Message)
+	}
+	if s.Answer != nil {
+		n += len(*s.Answer)
+	}
+	if s.Child != nil {
+		n += len(s.Child.Content)
+	}
+	for _, r := range s.ToolResults {
+		n += len(r.Content) + weighParts(r.Files)
+		for _, i := range r.Images {
+			n += len(i.Data)
+		}
+	}
+	for _, a := range s.Approvals {
+		n += len(a.Arguments)
+	}
+	return int64(n)
+}
+
 func weigh(m Message) int {
 	return int(unsafe.Sizeof(m)) + weighParts(m.Parts)
 }

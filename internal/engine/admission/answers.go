@@ -7,7 +7,7 @@ import (
 )
 
 // Answers is a memory budget that all turns of a worker share: one for the results of tools and large responses of
-// models, another for files in requests to models. A tenant may hold at most half of it, or one reservation that is
+// models, others for files in requests to models and for views. A tenant may hold at most half of it, or one reservation that is
 // larger, so that a tenant with slow tools leaves memory for the others. Turns get memory in the order of their
 // requests, but a turn whose tenant would exceed its half does not delay the turns behind it. Answers is safe for
 // concurrent use.
@@ -123,6 +123,18 @@ func (a *Answers) free(tenant string, n int64) {
 	if a.tenants[tenant] -= n; a.tenants[tenant] == 0 {
 		delete(a.tenants, tenant)
 	}
+}
+
+// Waiting returns the number of reservations that a tenant waits for.
+func (a *Answers) Waiting(tenant string) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.waiting {
+		if w.reservation.tenant == tenant {
+			n++
+		}
+	}
+	return n
 }
 
 // Bytes returns the bytes that are reserved.

@@ -30,16 +30,13 @@ const (
 	maxArguments = 64 << 10
 )
 
-// PostponedError makes the worker release the turn for Delay: a probe has not found a call that a lost worker
-// started, and the call may still take effect. It wraps ErrRelease.
+// PostponedError makes the worker release the turn for Delay. It wraps ErrRelease.
 type PostponedError struct {
-	Delay time.Duration
-	until state.Time
+	Delay  time.Duration
+	Reason string
 }
 
-func (e *PostponedError) Error() string {
-	return fmt.Sprintf("%v: the probe found a lost worker's call not executed, but the call may still arrive until %s; nothing to do, a worker asks the probe again then", ErrRelease, e.until.Format(time.RFC3339))
-}
+func (e *PostponedError) Error() string { return fmt.Sprintf("%v: %s", ErrRelease, e.Reason) }
 
 func (e *PostponedError) Unwrap() error { return ErrRelease }
 
@@ -150,7 +147,10 @@ func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *l
 		began.Started = slices.DeleteFunc(began.Started, func(id string) bool { return id == l.call.ID })
 	}
 	if !until.IsZero() && ctx.Err() == nil {
-		return &PostponedError{max(until.Sub(ps.clock.Now().Time), ps.tools.cfg.ProbeRetry), until}
+		return &PostponedError{
+			max(until.Sub(ps.clock.Now().Time), ps.tools.cfg.ProbeRetry),
+			fmt.Sprintf("the probe found a lost worker's call not executed, but the call may still arrive until %s; nothing to do, a worker asks the probe again then", until.Format(time.RFC3339)),
+		}
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	defer expected() // after Add, so that no abort in between is missed
 	ask := state.ClaimRequest{
 		Run: msg.Run, Version: msg.Version, Token: k.cfg.Random.Token(), Worker: k.cfg.Worker, Lease: k.cfg.Periods.Lease, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+		MaxLogBytes: smallView,
 	}
 	ask.Refuse.From, ask.Refuse.To = k.cfg.Quarantine.Refused()
 	at := time.Now()
@@ -65,12 +66,13 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	return t, ctx, nil
 }
 
-// end ends the span, the lease, the effects and the admission of the turn, after its commit or without one.
+// end ends the span, the lease, the effects, the memory and the admission of the turn, after its commit or without one.
 func (t *turn) end() {
 	t.endSpan()
 	t.taker.metrics.inFlight.Dec()
 	t.taker.cfg.Upkeep.Leases.End(t.lease)
 	t.effects.End()
+	t.view.Release()
 	t.admitted()
 }
 
@@ -80,11 +82,11 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *tur
 		taker: k, delivery: d, lease: l, started: time.Now(), s: replayed(c),
 		claim: claimed{
 			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, FinalizedSeq: c.FinalizedSeq, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
-			Open: c.State.Open, Usage: c.State.Usage,
+			Open: c.State.Open, Usage: c.State.Usage, LogOmitted: c.LogOmitted,
 		},
 	}
 	t.journal = NewJournal(k.store, l, JournalConfig{
-		Attempt: c.Attempt, Length: c.State.LogLen(), Timeout: k.cfg.Periods.Lease / 2, Outlive: k.outlive, Readers: t, Log: k.cfg.Log,
+		Attempt: c.Attempt, Length: c.LogLen, Timeout: k.cfg.Periods.Lease / 2, Outlive: k.outlive, Readers: t, Log: k.cfg.Log,
 	})
 	t.effects = effect.Turn{Run: &t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
 	return t

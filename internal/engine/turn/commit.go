@@ -68,7 +68,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
 		return fmt.Errorf("%w: the signal that the run waited for arrived before the run expired; nothing to do, a worker continues with it", effect.ErrRelease)
 	}
-	c, err := t.taker.claimAgain(ctx, t.lease.Lease)
+	c, err := t.taker.claimAgain(ctx, t.lease.Lease, 1)
 	if err != nil {
 		return err
 	}

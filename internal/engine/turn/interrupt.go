@@ -71,7 +71,7 @@ func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error 
 // lateSignals claims the turn again, and returns the claim with the signals that arrived during the turn,
 // before the abort that ends it if there is one.
 func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Signal, err error) {
-	if c, err = t.taker.claimAgain(ctx, t.lease.Lease); err != nil {
+	if c, err = t.taker.claimAgain(ctx, t.lease.Lease, 1); err != nil {
 		return c, nil, err
 	}
 	late = c.Signals[min(len(t.claim.Signals), len(c.Signals)):]
@@ -79,14 +79,15 @@ func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Sig
 	return c, late, nil
 }
 
-// claimAgain repeats the claim of a turn, even if ctx has ended, for up to half a lease. The error wraps
-// effect.ErrDrop.
-func (k *Taker) claimAgain(ctx context.Context, l state.Lease) (state.Claim, error) {
+// claimAgain repeats the claim of a turn, even if ctx has ended, for up to half a lease. maxLog is
+// state.ClaimRequest.MaxLogBytes. The error wraps effect.ErrDrop.
+func (k *Taker) claimAgain(ctx context.Context, l state.Lease, maxLog int64) (state.Claim, error) {
 	lasts := k.cfg.Periods.Lease
 	ctx, cancel := k.outlive(ctx, lasts/2)
 	defer cancel()
 	ask := state.ClaimRequest{
 		Run: l.Run, Version: l.Version, Token: l.Token, Worker: k.cfg.Worker, Lease: lasts, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+		MaxLogBytes: maxLog,
 	}
 	for {
 		c, err := k.store.Claim(ctx, ask)

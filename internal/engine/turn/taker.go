@@ -54,6 +54,9 @@ type Config struct {
 	Quarantine *admission.Quarantine
 	HasSlot    func() bool // whether the worker has a slot for one more turn
 
+	Views        *admission.Answers // memory for large views
+	WaitForViews int                // turns of one tenant that may wait for it at once
+
 	Clock    *clock.Clock
 	Executor executor.Executor
 	Random   random.Source

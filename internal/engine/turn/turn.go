@@ -36,6 +36,9 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	// Before anything visible to others starts, its cause is in the journal, and the turn waits for
 	// nothing while a result is in memory only.
 	load.Rest()
+	if err := t.readView(ctx); err != nil {
+		return t.giveUp(ctx, err)
+	}
 	acting, stop := k.untilDeadline(ctx, t.s.Limits)
 	defer stop()
 	next, err := t.open(ctx, acting)
@@ -67,6 +70,7 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 
 	// Publish the next turn, or finalize a run at rest.
 	if done.Status == state.Queued {
+		t.view.Release() // for the next turn, which may begin before this one has ended
 		err = k.cfg.Dispatch.Publish(ctx, t.next(ctx, done))
 	} else {
 		err = t.finalize(ctx)
@@ -90,7 +94,8 @@ type turn struct {
 	span     trace.Span
 	admitted func() // ends the admission by the quarantine
 	load     *admission.Turn
-	gaveUp   error // why the turn was given up
+	view     *admission.Reservation // nil: the view is small
+	gaveUp   error                  // why the turn was given up
 
 	journal  Journal
 	effects  effect.Turn
@@ -116,6 +121,8 @@ type claimed struct {
 
 	Open  []state.OpenCall // of the state
 	Usage state.Usage      // of the state
+
+	LogOmitted bool // see state.Claim
 }
 
 // takeNotes adds the notes of post_sampling hooks to the end of the turn, for the next one.

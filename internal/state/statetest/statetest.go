@@ -55,6 +55,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"Record", testRecord},
 		{"Commit", testCommit},
 		{"Checkpoint", testCheckpoint},
+		{"LogOmitted", testLogOmitted},
 		{"CommitFenced", testCommitFenced},
 		{"CommitRace", testCommitRace},
 		{"Release", testRelease},

@@ -318,6 +318,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		if c.Outcome != state.Claimed {
 			return nil, nil
 		}
+		if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
+			return nil, nil
+		}
 		var err error
 		c.State.Log, err = s.runs[q.Run].entries(c.State.Checkpoint-1, 0)
 		return nil, err

@@ -164,7 +164,7 @@ func (s *Store) indexed(id state.RunID) record.Record {
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if rec := s.indexed(q.Run); q.Token != "" && rec.EagerToken == q.Token && rec.Token == q.Token {
 		if c := rec.Claim(q, s.clock.now()); c.Outcome == state.Claimed {
-			return s.withLog(ctx, q.Run, c)
+			return s.withLog(ctx, q, c)
 		}
 	}
 	var c state.Claim
@@ -187,19 +187,22 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	if err != nil || c.Outcome != state.Claimed {
 		return c, err
 	}
-	return s.withLog(ctx, q.Run, c)
+	return s.withLog(ctx, q, c)
 }
 
-// withLog returns a claim with the log of its run.
-func (s *Store) withLog(ctx context.Context, id state.RunID, c state.Claim) (_ state.Claim, err error) {
+// withLog returns a claim with the log of its run, unless the request excludes it.
+func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c state.Claim) (_ state.Claim, err error) {
+	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
+		return c, nil
+	}
 	s.mu.Lock()
-	v := s.index[id]
+	v := s.index[q.Run]
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, id, v, max(0, c.State.Checkpoint-1), 0, 0); err != nil {
+	if c.State.Log, err = s.logAt(ctx, q.Run, v, max(0, c.State.Checkpoint-1), 0, 0); err != nil {
 		return state.Claim{}, err
 	}
 	if have := c.State.LogLen(); have < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored data is damaged: restore the stream from a backup", id, have, c.LogLen)
+		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored data is damaged: restore the stream from a backup", q.Run, have, c.LogLen)
 	}
 	c.State.Log = slices.Clip(state.FromCheckpoint(state.Through(c.State.Log, c.LogLen), c.State.Checkpoint))
 	return c, nil

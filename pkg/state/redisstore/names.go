@@ -26,6 +26,7 @@ const (
 	fieldFinalized    = "fin"  // log entries at the time the run was last finalized
 	fieldBase         = "base" // committed entries
 	fieldCheckpoint   = "cp"   // number of the last checkpoint in the committed log; missing if it has none
+	fieldLogBytes     = "lb"   // state.State.LogBytes of the header if it is more than smallLog; missing or '' otherwise
 	fieldWake         = "wake" // end of the wait (ms), 0 for never
 	fieldSweeps       = "sw"   // sweeps that have returned the run, see state.Due.Sweeps
 	fieldPaused       = "pz"   // claims of this version that ended with a pause of their worker

@@ -225,7 +225,7 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	}
 	args := append([]any{
 		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st, n.IndexNames()), owned,
-		take, int64(keyTTL / time.Second),
+		take, int64(keyTTL / time.Second), logBytesOf(st),
 	}, entries...)
 	r, err := createScript.batched(ctx, s, keys, args...)
 	if err != nil {

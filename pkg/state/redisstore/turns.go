@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	k := s.keys.run(q.Run)
 	known := s.cache.Get(q.Run)
 	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load())
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load(), q.MaxLogBytes)
 	if err != nil {
 		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
@@ -50,6 +50,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
 		return state.Claim{}, err
+	}
+	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
+		return c, fill(&c, r)
 	}
 	tail, err := r.list(claimTail)
 	if err != nil {
@@ -281,7 +284,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	k := s.keys.run(l.Run)
 	args := append([]any{
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c), checkpointOf(c.State),
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c), checkpointOf(c.State), logBytesOf(c.State),
 	}, entries...)
 	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists, k.figures}, args...)
 	if err != nil {
@@ -423,4 +426,15 @@ func checkpointOf(st state.State) string {
 		return ""
 	}
 	return strconv.FormatInt(st.Checkpoint, 10)
+}
+
+// smallLog is the maximum memory of a log whose size is only in the header of its run.
+const smallLog = 512 << 10
+
+// logBytesOf returns the memory of a state's log as the argument of a script, if it is large.
+func logBytesOf(st state.State) string {
+	if st.LogBytes <= smallLog {
+		return ""
+	}
+	return strconv.FormatInt(st.LogBytes, 10)
 }

@@ -1,14 +1,15 @@
--- KEYS R L J I D C H M · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to floor
+-- KEYS R L J I D C H M · ARGV run version token worker lease(ms) delay(ms) known sum commit-id refuse-from refuse-to floor max-log-bytes
 --   known, sum: the number of log entries that the caller knows, and the sha1 of the last; commit-id: if it is that of
 --   the last commit, the caller knows its header and all entries up to there
+--   max-log-bytes: a larger log is not in the reply; 0 means no bound
 -- returns claim, verdict {'behind'}, {'missing'}, {'deleted'} or {'newer'}
 --   The reply ends after clock unless the run was claimed. header and fixed are '' if the caller knows them. known is the number
 --   of the caller's entries that are valid: all or nothing. tail has the entries after those, and from the checkpoint on, unless
 --   they are many: data that passes through a script costs ten times as much.
 local R, L, J, I, D, C, H, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 if behind(M, ARGV[12]) then return {'behind'} end
-local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt, checkpoint = unpack(
-  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva', 'cp'))
+local status, version, token, lease, attempts, lane, finalized, commitID, base, started, abort, abortReach, format, eager, owner, paused, evicted, evictedAt, checkpoint, logBytes = unpack(
+  redis.call('HMGET', R, 'st', 'ver', 'tok', 'lease', 'att', 'ln', 'fin', 'cid', 'base', 'sa', 'ab', 'abr', 'f', 'eag', 'own', 'pz', 'ev', 'eva', 'cp', 'lb'))
 if not status then local word = absent(R); return {word} end
 if newer(format) then return {'newer'} end
 local clock, want = now(), tonumber(ARGV[2])
@@ -61,6 +62,7 @@ end
 local length, tail = redis.call('LLEN', L), {}
 local from = math.max(known, tonumber(checkpoint or 1) - 1)
 if known < from then known = 0 end
-if length - from <= 32 then tail = redis.call('LRANGE', L, from, -1) end
+local large = ARGV[13] ~= '0' and (tonumber(logBytes) or 0) > tonumber(ARGV[13])
+if length - from <= 32 and not large then tail = redis.call('LRANGE', L, from, -1) end
 local journal, takenOver = redis.call('HGETALL', J), string.match(evictedAt or '', '^' .. version .. ' (%d+)$') or 0
 return {'claimed', 'running', version, lane, finalized, length, 0, clock, header, base, attempts, started, abort, known, tail, journal, inbox, fixed, paused or 0, takenOver, from}

@@ -1,9 +1,9 @@
 -- KEYS R L J I D C T H N F · ARGV run token version commit-id status next-version header awaited wake(ms) consumed
---   delay(ms) from eager-token worker format wait require-inbox-consumed figures checkpoint entries…
+--   delay(ms) from eager-token worker format wait require-inbox-consumed figures checkpoint log-bytes entries…
 -- returns commit, verdict {'fenced'}, {'missing'}, {'deleted'}, {'unheard'} or {'gap', length}
 local R, L, J, I, D, C, T, H, N, F = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local status, token, version, commitID, commitStatus, abort, finalized, abortReach, tenant, owner, listed, format, awaits, attempts, paused, wake, sweeps, checkpoint = unpack(
-  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'ab', 'fin', 'abr', 'tn', 'own', 'li', 'f', 'aw', 'att', 'pz', 'wake', 'sw', 'cp'))
+local status, token, version, commitID, commitStatus, abort, finalized, abortReach, tenant, owner, listed, format, awaits, attempts, paused, wake, sweeps, checkpoint, logBytes = unpack(
+  redis.call('HMGET', R, 'st', 'tok', 'ver', 'cid', 'cst', 'ab', 'fin', 'abr', 'tn', 'own', 'li', 'f', 'aw', 'att', 'pz', 'wake', 'sw', 'cp', 'lb'))
 if not status then local word = absent(R); return {word} end
 local eager = ARGV[13]
 if commitID == ARGV[4] then
@@ -22,10 +22,11 @@ if ARGV[17] == '1' then
   if abort == '' and ARGV[5] ~= 'cancelled' then heard = redis.call('LLEN', I) end
   if heard > gone then return {'unheard'} end
 end
-push(L, 20)
-length = length + #ARGV - 19
+push(L, 21)
+length = length + #ARGV - 20
 if ARGV[18] ~= '' then redis.call('XADD', F, '*', 't', tenant, 'f', ARGV[18]) end
 if ARGV[19] ~= '' and ARGV[19] ~= checkpoint then redis.call('HSET', R, 'cp', ARGV[19]) end
+if ARGV[20] ~= (logBytes or '') then redis.call('HSET', R, 'lb', ARGV[20]) end
 redis.call('DEL', J)
 local oldAbort, oldAwaits = abort, awaits
 awaits, status, version = ARGV[8], ARGV[5], ARGV[6]

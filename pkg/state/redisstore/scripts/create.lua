@@ -1,4 +1,4 @@
--- KEYS R L D C T N K · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key owner lifetime(s) entries…
+-- KEYS R L D C T N K · ARGV run delay(ms) status version header awaited wake(ms) lane format tenant fixed-header wait names idempotency-key owner lifetime(s) log-bytes entries…
 --   names: those that lists find the run by, one per line; those of its metadata come last
 --   K is the idempotency key, if this script takes it for owner: it does so first, and only if the key is free
 -- returns create, taken {'taken', owner}, verdict {'exists'} or {'deleted'}
@@ -10,9 +10,10 @@ end
 if redis.call('HEXISTS', R, 'st') == 1 then return {'exists'} end
 if absent(R) == 'deleted' then return {'deleted'} end
 redis.call('HSET', R, 'h', ARGV[5], 'st', ARGV[3], 'ver', ARGV[4], 'tok', '', 'own', '', 'lease', 0, 'att', 0, 'sa', 0, 'ab', '',
-  'aw', ARGV[6], 'cid', '', 'cst', '', 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 16, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
+  'aw', ARGV[6], 'cid', '', 'cst', '', 'ln', ARGV[8], 'fin', 0, 'base', #ARGV - 17, 'wake', ARGV[7], 'sw', 0, 'f', ARGV[9],
   'hf', ARGV[11], 'tn', ARGV[10], 'qa', ARGV[3] == 'queued' and now() or 0)
-push(L, 17)
+push(L, 18)
+if ARGV[17] ~= '' then redis.call('HSET', R, 'lb', ARGV[17]) end
 if ARGV[14] ~= '' then redis.call('HSET', R, 'ik', ARGV[14]) end
 enlist(N, ARGV[1], ARGV[10], ARGV[13])
 local indexed = string.match(ARGV[13], '\nmeta:.*')

@@ -1,0 +1,71 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/effect"
+	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
+)
+
+const (
+	// smallView is the maximum memory of a log, from its last checkpoint on, that a turn reads with its claim and
+	// without a reservation.
+	smallView = 1 << 20
+
+	// copiesOfView is the number of times that a large view is in memory: in the log, and in what is encoded from
+	// it, which is a checkpoint or the request to a model.
+	copiesOfView = 2
+)
+
+// readView reserves the memory for a large view, and then reads the log if the claim has omitted it. The turn waits in
+// line for the memory, with its lease and its slot. If too many turns of its tenant wait already, the error is an
+// *effect.PostponedError: they would fill the slots, and another worker may have the memory. Any other error wraps
+// effect.ErrRelease or effect.ErrDrop.
+//
+// The turn holds no other reservation yet, and no turn waits for this memory while it holds another one. So turns that
+// wait for memory never wait for each other.
+func (t *turn) readView(ctx context.Context) error {
+	size := t.viewBytes()
+	if size <= smallView && !t.claim.LogOmitted {
+		return nil
+	}
+	k, tenant := t.taker, t.s.Tenant
+	var err error
+	if t.view, err = k.cfg.Views.Reserve(ctx, tenant, copiesOfView*size, func() error {
+		if k.cfg.Views.Waiting(tenant) <= k.cfg.WaitForViews {
+			return nil
+		}
+		return &effect.PostponedError{Delay: k.cfg.Periods.RedeliveryDelay, Reason: fmt.Sprintf("the run's history takes %d MiB, and other turns use the memory for them; nothing to do, a worker continues it when memory is free. If this repeats, raise TURNPIKE_VIEWS_MIB or add workers", size>>20)}
+	}); err != nil {
+		if cause := context.Cause(ctx); cause != nil && upkeep.LeaseOver(cause) {
+			return fmt.Errorf("%w: %w", effect.ErrDrop, cause)
+		}
+		return fmt.Errorf("%w: wait for memory: %w", effect.ErrRelease, err)
+	}
+	if !t.claim.LogOmitted {
+		return nil
+	}
+	c, err := k.claimAgain(ctx, t.lease.Lease, 0)
+	if err != nil {
+		return err
+	}
+	trace := t.s.TraceSpan
+	t.s = replayed(c)
+	t.s.TraceSpan = trace
+	t.claim.Journal, t.claim.Signals, t.claim.Abort = c.Journal, c.Signals, c.Abort
+	t.effects.Starts = c.Journal.Starts
+	return nil
+}
+
+// viewBytes estimates the memory of the log of a turn, of its pending signals and of the results in its journal.
+func (t *turn) viewBytes() int64 {
+	n := t.s.LogBytes
+	for i := range t.claim.Signals {
+		n += t.claim.Signals[i].Weight()
+	}
+	for _, e := range t.claim.Journal.Results {
+		n += e.Weight()
+	}
+	return n
+}
