@@ -286,6 +286,14 @@ func (l *losesChild) Log(ctx context.Context, id state.RunID, after int64, limit
 	}
 }
 
+func (l *losesChild) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	if !l.lost(id) {
+		return l.Store.LogPage(ctx, id, after, limit, bytes)
+	}
+	log, err := l.Log(ctx, id, after, limit)
+	return state.LogPage{Entries: log}, err
+}
+
 func (l *losesChild) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if !l.lost(n.State.ID) {
 		return l.Store.Create(ctx, n)

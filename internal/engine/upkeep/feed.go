@@ -49,7 +49,7 @@ type Feed struct {
 }
 
 type feedStore interface {
-	Log(ctx context.Context, run state.RunID, after int64, limit int) ([]state.Entry, error)
+	LogPage(ctx context.Context, run state.RunID, after int64, limit, bytes int) (state.LogPage, error)
 	Load(ctx context.Context, run state.RunID) (state.State, error)
 }
 
@@ -141,12 +141,12 @@ func (f *Feed) Flush(ctx context.Context, tenant string, run state.RunID, upTo i
 	after, err := f.published(ctx, tenant, run)
 	began := after
 	for err == nil && after < upTo {
-		var entries []state.Entry
-		if entries, err = f.store.Log(ctx, run, after, int(min(upTo-after, feedPage))); err != nil || len(entries) == 0 {
+		var page state.LogPage
+		if page, err = f.store.LogPage(ctx, run, after, int(min(upTo-after, feedPage)), pageBytes); err != nil || len(page.Entries) == 0 {
 			break
 		}
-		if err = f.publish(ctx, tenant, run, entries); err == nil {
-			after += int64(len(entries))
+		if err = f.publish(ctx, tenant, run, page.Entries); err == nil {
+			after += int64(len(page.Entries))
 			f.note(run, after)
 		}
 	}

@@ -28,7 +28,7 @@ const ParentEnded = "the run that waited for it has ended"
 type finalizerStore interface {
 	Create(ctx context.Context, run state.NewRun) (state.Created, error)
 	Load(ctx context.Context, id state.RunID) (state.State, error)
-	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)
 	Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error)
 	Abort(ctx context.Context, id state.RunID, abort state.Abort, delay time.Duration) (state.Wake, error)
 	Admit(ctx context.Context, root state.RunID, runs []state.RunID, limit int) (state.Admitted, error)
@@ -87,7 +87,7 @@ func NewFinalizer(store finalizerStore, b finalizerBus, cfg FinalizerConfig) *Fi
 // deleted.
 func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64) error {
 	// The log first: entries that the run adds between the two reads are not finalized.
-	entries, err := f.store.Log(ctx, id, done, 0)
+	length, err := f.length(ctx, id, done)
 	if errors.Is(err, state.ErrDeleted) {
 		return nil
 	}
@@ -105,13 +105,29 @@ func (f *Finalizer) FinalizeRun(ctx context.Context, id state.RunID, done int64)
 		return nil // it was woken meanwhile
 	}
 	var started []state.OpenCall
-	if s.Status == state.Waiting && done > 0 && len(entries) == 0 {
+	if s.Status == state.Waiting && done > 0 && length == done {
 		started = s.Open // this rest was finalized before, so all its children were created
 		if err := f.children.find(ctx, s); err != nil {
 			return fmt.Errorf("find child runs: %w", err)
 		}
 	}
-	return f.Finalize(ctx, s, done, done+int64(len(entries)), started)
+	return f.Finalize(ctx, s, done, length, started)
+}
+
+const (
+	// pageEntries and pageBytes bound one read of a log, which holds at most that and one entry.
+	pageEntries = 256
+	pageBytes   = 2 << 20
+)
+
+// length returns the length of the log of a run, which has at least done entries.
+func (f *Finalizer) length(ctx context.Context, id state.RunID, done int64) (int64, error) {
+	for {
+		page, err := f.store.LogPage(ctx, id, done, pageEntries, pageBytes)
+		if done += int64(len(page.Entries)); err != nil || !page.More {
+			return done, err
+		}
+	}
 }
 
 // Finalize does the work that follows when a run waits or ends: it starts the child runs, stores the dead
@@ -170,23 +186,22 @@ func (f *Finalizer) announce(ctx context.Context, s state.State, done, entries i
 	if !webhook.HasEarlier(s) {
 		done = entries - 1
 	}
-	const page = 256
 	for done < entries {
-		log, err := f.store.Log(ctx, s.ID, done, page)
-		if errors.Is(err, state.ErrDeleted) || err == nil && len(log) == 0 {
+		page, err := f.store.LogPage(ctx, s.ID, done, pageEntries, pageBytes)
+		if errors.Is(err, state.ErrDeleted) || err == nil && len(page.Entries) == 0 {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for i := range log {
-			if e := &log[i]; e.Seq <= entries && webhook.Wanted(s.Webhook, e) {
+		for i := range page.Entries {
+			if e := &page.Entries[i]; e.Seq <= entries && webhook.Wanted(s.Webhook, e) {
 				if err := f.store.PutTimer(ctx, webhook.Timer(s, e.Seq), f.cfg.Clock.Now().Time); err != nil {
 					return err
 				}
 			}
 		}
-		done += int64(len(log))
+		done += int64(len(page.Entries))
 	}
 	return nil
 }
@@ -251,15 +266,15 @@ func (f *Finalizer) answerParent(ctx context.Context, s state.State) error {
 // askers returns the principals who have requested something in a run. The parent needs them, because they may
 // not approve in it what their requests led to.
 func (f *Finalizer) askers(ctx context.Context, id state.RunID) (all []string, err error) {
-	const page = 256
-	for after := int64(0); ; after += page {
-		log, err := f.store.Log(ctx, id, after, page)
+	for after := int64(0); ; {
+		page, err := f.store.LogPage(ctx, id, after, pageEntries, pageBytes)
 		if err != nil {
 			return nil, fmt.Errorf("read the requesters of the run: %w", err)
 		}
-		if all = state.Askers(all, log); len(log) < page {
+		if all = state.Askers(all, page.Entries); !page.More {
 			return all, nil
 		}
+		after += int64(len(page.Entries))
 	}
 }
 

@@ -95,8 +95,11 @@ type Data struct {
 // errGone reports an event whose run, or whose entry, does not exist.
 var errGone = errors.New("the event does not exist")
 
-// logPage is the number of entries that are read at a time.
-const logPage = 256
+// logPage and logPageBytes bound one read of a log, which holds at most that and one entry.
+const (
+	logPage      = 256
+	logPageBytes = 2 << 20
+)
 
 // read returns an event, or errGone. If the run has only this event, read loads one page of its log.
 func read(ctx context.Context, store Store, tenant string, run state.RunID, seq int64) (event, error) {
@@ -112,16 +115,16 @@ func read(ctx context.Context, store Store, tenant string, run state.RunID, seq 
 		from = 0
 	}
 	var earlier []int64
-	for ; ; from += logPage {
-		page, err := store.Log(ctx, run, from, logPage)
-		if errors.Is(err, state.ErrNotFound) || err == nil && len(page) == 0 {
+	for {
+		page, err := store.LogPage(ctx, run, from, logPage, logPageBytes)
+		if errors.Is(err, state.ErrNotFound) || err == nil && len(page.Entries) == 0 {
 			return event{}, errGone
 		}
 		if err != nil {
 			return event{}, err
 		}
-		for i := range page {
-			e := &page[i]
+		for i := range page.Entries {
+			e := &page.Entries[i]
 			if !Wanted(s.Webhook, e) {
 				continue
 			}
@@ -132,6 +135,7 @@ func read(ctx context.Context, store Store, tenant string, run state.RunID, seq 
 				earlier = append(earlier, e.Seq)
 			}
 		}
+		from += int64(len(page.Entries))
 	}
 }
 

@@ -64,6 +64,7 @@ type Store interface {
 	Timer(ctx context.Context, id state.TimerID) (time.Time, error)
 	Load(ctx context.Context, id state.RunID) (state.State, error)
 	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
+	LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)
 	Now(ctx context.Context) (time.Time, error)
 	Document(ctx context.Context, kind state.DocumentKind, name string) (json.RawMessage, error)
 	ReplaceDocument(ctx context.Context, kind state.DocumentKind, name string, was, data json.RawMessage) error
