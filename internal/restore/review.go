@@ -249,17 +249,14 @@ func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
 			if err != nil {
 				return err
 			}
-			log, err := r.store.Log(ctx, st.ID, 0, 0)
-			if err != nil {
-				return err
-			}
 			if st.Status.Terminal() {
 				return nil
 			}
-			for _, call := range openCalls(log) {
-				run.Calls = append(run.Calls, api.RestoreCall{
-					ID: call.ID, Tool: call.Name, Arguments: strings.ToValidUTF8(call.Arguments[:min(len(call.Arguments), maxArguments)], ""), Idempotent: tools.idempotent(ctx, st, call.Name),
-				})
+			if run.Calls, err = r.openCalls(ctx, st.ID); err != nil {
+				return err
+			}
+			for i := range run.Calls {
+				run.Calls[i].Idempotent = tools.idempotent(ctx, st, run.Calls[i].Tool)
 			}
 			return nil
 		})
@@ -267,31 +264,54 @@ func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
 	return group.Wait()
 }
 
-// openCalls returns the calls that responses propose and that have no result.
-func openCalls(log []state.Entry) []state.Part {
-	done, gone := map[string]bool{}, map[string]bool{}
-	for _, e := range log {
-		switch e.Type { //nolint:exhaustive // no other entry ends a call
-		case state.EntryTool, state.EntryReused:
-			done[e.CallID] = true
-		case state.EntryTombstoned:
-			for _, id := range e.MessageIDs {
-				gone[id] = true
+const (
+	// pageEntries and pageBytes bound one read of a log, which holds at most that and one entry.
+	pageEntries = 256
+	pageBytes   = 2 << 20
+)
+
+// openCalls returns the calls that responses of a run propose and that have no result, with shortened arguments. It
+// keeps no entry of the log in memory.
+func (r *Review) openCalls(ctx context.Context, id state.RunID) ([]api.RestoreCall, error) {
+	open, from := []api.RestoreCall{}, []string{} // from: the ids of the responses with the calls
+	remove := func(gone func(call, response string) bool) {
+		n := 0
+		for i := range open {
+			if !gone(open[i].ID, from[i]) {
+				open[n], from[n] = open[i], from[i]
+				n++
 			}
 		}
+		open, from = open[:n], from[:n]
 	}
-	var open []state.Part
-	for _, e := range log {
-		if e.Type != state.EntryModel || e.Message == nil || gone[e.Message.ID] {
-			continue
+	for after := int64(0); ; {
+		page, err := r.store.LogPage(ctx, id, after, pageEntries, pageBytes)
+		if err != nil {
+			return nil, err
 		}
-		for _, call := range e.Message.Calls() {
-			if !done[call.ID] {
-				open = append(open, call)
+		for _, e := range page.Entries {
+			switch e.Type { //nolint:exhaustive // no other entry proposes or ends a call
+			case state.EntryTool, state.EntryReused:
+				remove(func(call, _ string) bool { return call == e.CallID })
+			case state.EntryTombstoned:
+				remove(func(_, response string) bool { return slices.Contains(e.MessageIDs, response) })
+			case state.EntryModel:
+				if e.Message == nil {
+					continue
+				}
+				for _, c := range e.Message.Calls() {
+					open = append(open, api.RestoreCall{
+						ID: strings.Clone(c.ID), Tool: strings.Clone(c.Name), Arguments: strings.Clone(strings.ToValidUTF8(c.Arguments[:min(len(c.Arguments), maxArguments)], "")),
+					})
+					from = append(from, strings.Clone(e.Message.ID))
+				}
 			}
 		}
+		if !page.More {
+			return open, nil
+		}
+		after += int64(len(page.Entries))
 	}
-	return open
 }
 
 // definitions caches which tools of agents are idempotent.
