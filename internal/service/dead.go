@@ -22,29 +22,49 @@ type Letters struct {
 	triggers    *Triggers
 }
 
-// List returns the dead letters with numbers above after, in ascending order.
+// List returns the dead letters with numbers above after, in ascending order. It reads some letters at a time, and ends
+// the page early when they have pageWeight bytes.
 func (s *Letters) List(ctx context.Context, c access.Caller, after int64, p Page) (api.Page[api.DeadLetter], error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Page[api.DeadLetter]{}, err
 	}
-	letters, err := s.bus.DeadLetters(ctx, c.Tenant, uint64(max(0, after)), p.Limit+1) //nolint:gosec // not negative
-	if err != nil {
-		return api.Page[api.DeadLetter]{}, &BusError{err}
+	items, seq, size := []api.DeadLetter{}, uint64(max(0, after)), 0 //nolint:gosec // not negative
+	for {
+		some := min(p.Limit-len(items), readsAtOnce)
+		letters, err := s.bus.DeadLetters(ctx, c.Tenant, seq, some+1)
+		if err != nil {
+			return api.Page[api.DeadLetter]{}, &BusError{err}
+		}
+		more := len(letters) > some
+		letters = letters[:min(len(letters), some)]
+		read := make([]api.DeadLetter, len(letters))
+		err = s.readEach(ctx, len(letters), func(ctx context.Context, i int) (err error) {
+			read[i], err = s.letter(ctx, letters[i])
+			return err
+		})
+		if err != nil {
+			return api.Page[api.DeadLetter]{}, err
+		}
+		for _, l := range read {
+			items, seq = append(items, l), l.Seq
+			size += bytesOf(l)
+		}
+		if !more {
+			return api.NewPage(items, ""), nil
+		}
+		if len(items) == p.Limit || size >= pageWeight {
+			return api.NewPage(items, strconv.FormatUint(seq, 10)), nil
+		}
 	}
-	next := ""
-	if len(letters) > p.Limit {
-		letters = letters[:p.Limit]
-		next = strconv.FormatUint(letters[p.Limit-1].Seq, 10)
+}
+
+// bytesOf returns the bytes of the long parts of a letter.
+func bytesOf(l api.DeadLetter) int {
+	n := len(l.Data) + len(l.Cause)
+	for _, c := range l.Calls {
+		n += len(c.Arguments)
 	}
-	items := make([]api.DeadLetter, len(letters))
-	err = s.readEach(ctx, len(letters), func(ctx context.Context, i int) (err error) {
-		items[i], err = s.letter(ctx, letters[i])
-		return err
-	})
-	if err != nil {
-		return api.Page[api.DeadLetter]{}, err
-	}
-	return api.NewPage(items, next), nil
+	return n
 }
 
 // Get returns a dead letter with its status. number is the decimal text of its Seq. The problem is letter_not_found if
@@ -141,18 +161,19 @@ func (s *Letters) poisoned(ctx context.Context, d bus.DeadLetter, l *api.DeadLet
 		return nil
 	}
 	const near = 16 // what a turn adds before its transition, when it begins from an ended run
-	entries, err := s.store.Log(ctx, d.Run, d.Events, near)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Version == d.Version+1 && e.Reason == state.Replayed {
-			l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: e.At}, "it was replayed: nothing to do"
-			return nil
-		}
-	}
 	l.Advice = "a message has continued the run since: nothing to do"
-	return nil
+	return s.eachPage(ctx, d.Run, d.Events, func(page []state.Entry, _ int64) (bool, error) {
+		for _, e := range page {
+			if e.Seq > d.Events+near {
+				return true, nil
+			}
+			if e.Version == d.Version+1 && e.Reason == state.Replayed {
+				l.Status, l.Replay, l.Advice = api.DeadReplayed, &api.Replay{RunID: string(d.Run), At: e.At}, "it was replayed: nothing to do"
+				return true, nil
+			}
+		}
+		return false, nil
+	})
 }
 
 // poisonedAdvice returns what an operator should do about a run that can be replayed.
