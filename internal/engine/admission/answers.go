@@ -7,8 +7,8 @@ import (
 )
 
 // Answers is a memory budget that all turns of a worker share: one for the results of tools and large responses of
-// models, others for files in requests to models and for views. A tenant may hold at most half of it, or one reservation that is
-// larger, so that a tenant with slow tools leaves memory for the others. Turns get memory in the order of their
+// models, others for files in requests to models and for views. A tenant may hold at most half of it, or one reservation
+// that is larger, so that a tenant with slow tools leaves memory for the others. Turns get memory in the order of their
 // requests, but a turn whose tenant would exceed its half does not delay the turns behind it. Answers is safe for
 // concurrent use.
 //
