@@ -21,10 +21,24 @@ type world struct {
 	deleted  map[state.RunID]time.Time            // by the clock of the simulation
 	ended    map[state.RunID]state.Time           // FinishedAt of the last commit that ended a run
 	defied   map[state.RunID]int                  // number of commits that began after the store had the abort
+	tenants  map[state.RunID]string               // of each run
 }
 
 func newWorld() world {
-	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}}
+	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}, map[state.RunID]string{}}
+}
+
+// creates records the tenant of a run.
+func (s *Deployment) creates(run state.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.tenants[run.ID] = run.Tenant
+}
+
+func (s *Deployment) tenantOf(run state.RunID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.world.tenants[run]
 }
 
 // journals records that the write of some entries begins.
@@ -135,7 +149,7 @@ func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.Run
 	if s.rolled {
 		return nil
 	}
-	return slices.Concat(s.checkHooks(logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkWithdrawn(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+	return slices.Concat(s.checkHooks(logs), s.checkAnswers(all, logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkWithdrawn(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
 }
 
 // checkHooks returns the requests of hooks about something that no log says: a hook

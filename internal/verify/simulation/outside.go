@@ -26,6 +26,8 @@ type outside struct {
 	refused map[string]bool                   // idempotency keys that a probe has refused
 	asked   []hook.Request                    // hook requests
 	results []result                          // tool results
+	answers map[string]state.RunID            // the run that the model gave a response to, by its nonce
+	tried   map[string][]*try                 // calls of the model frail, by the breaker that permitted them
 }
 
 // result is a tool's result, returned to a process without faults for a while before and after.
@@ -47,7 +49,7 @@ type effect struct {
 }
 
 func newOutside() *outside {
-	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}, refused: map[string]bool{}}
+	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}, refused: map[string]bool{}, answers: map[string]state.RunID{}, tried: map[string][]*try{}}
 }
 
 func (o *outside) saw(p *process, run state.RunID) {
@@ -134,8 +136,11 @@ func wait(ctx context.Context, p *process, d time.Duration) error {
 	}
 }
 
+// partial is the piece of a response that arrives before the rest.
+const partial = "…"
+
 // Generate implements model.Provider.
-func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (out model.Response, err error) {
 	b.p.deployment.outside.begins(ctx, b.p, r.Run, "model call")
 	fail := func(class model.Class, after time.Duration) (model.Response, error) {
 		return model.Response{}, &model.Error{Class: class, Provider: "openai", RetryAfter: after, Message: "simulated"}
@@ -143,14 +148,27 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 	if r.Model == "broken" {
 		return fail(model.InvalidRequest, 0)
 	}
+	tenant := b.p.deployment.tenantOf(r.Run)
+	if r.Model == frail {
+		end := b.p.deployment.outside.tries(ctx, b.p, tenant)
+		defer func() { end(err) }()
+	}
+	if r.Model == frail && b.p.deployment.outside.failing(b.p.deployment, tenant) {
+		if err := wait(ctx, b.p, b.dice.between(50*time.Millisecond, 2*time.Second)); err != nil {
+			return model.Response{}, model.Interrupted("openai", err)
+		}
+		return fail(model.Overloaded, 0)
+	}
 	took := b.dice.between(50*time.Millisecond, 20*time.Second)
-	if b.dice.chance(0.01) {
+	reliable := r.Model == frail || r.Model == spare
+	if b.dice.chance(0.01) && !reliable {
 		took = time.Hour // it hangs
 	}
 	if err := wait(ctx, b.p, took); err != nil {
 		return model.Response{}, model.Interrupted("openai", err)
 	}
 	switch {
+	case reliable:
 	case b.dice.chance(0.02):
 		return fail(model.Overloaded, 0)
 	case b.dice.chance(0.02):
@@ -159,7 +177,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 		return fail(model.Transport, 0)
 	}
 	if onDelta != nil {
-		onDelta(model.Delta{Text: "…"})
+		onDelta(model.Delta{Text: partial})
 	}
 	said := 0
 	for _, m := range r.Messages {
@@ -167,7 +185,8 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 			said++
 		}
 	}
-	out := model.Response{Stop: model.StopEnd, Provider: "openai", Model: r.Model, Usage: state.Usage{InputTokens: int64(100 * len(r.Messages)), OutputTokens: 50}}
+	out = model.Response{Stop: model.StopEnd, Provider: "openai", Model: r.Model, Usage: state.Usage{InputTokens: int64(100 * len(r.Messages)), OutputTokens: 50}}
+	defer func() { b.p.deployment.outside.answered(r.Run, out) }()
 	if len(r.Tools) > 0 && b.dice.n(8) >= said {
 		for range 1 + b.dice.n(3) {
 			t := r.Tools[b.dice.n(len(r.Tools))]
@@ -180,7 +199,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 		out.Stop = model.StopToolCalls
 		return out, nil
 	}
-	out.Parts = []state.Part{{Type: state.PartText, Text: fmt.Sprintf("done after %d", said)}}
+	out.Parts = []state.Part{{Type: state.PartText, Text: fmt.Sprintf("done after %d (%s)", said, b.p.deployment.outside.callID())}}
 	return out, nil
 }
 
@@ -273,5 +292,7 @@ var agents = map[string]string{
 		hooks: {input: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], pre_tool: [{kind: go, name: watcher, timeout: 1m, on_error: allow}], post_sampling: [{kind: go, name: watcher, timeout: 1m}], stop: [{kind: go, name: watcher, timeout: 1m}]}}`,
 	"broken": `{model: {provider: openai, name: broken}, hooks: {stop_failure: [{kind: go, name: watcher, timeout: 1m}]}}`,
 	"brief":  `{model: {provider: openai, name: m}, loop: {max_turns: 4}, tools: [{name: look, idempotent: true, reuse: false}], retention: {completed: 3m, failed: 3m}}`,
+	"backed": `{model: {provider: openai, name: frail, fallback: [{provider: openai, name: spare}]}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
+	"frail":  `{model: {provider: openai, name: frail}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,
 }

@@ -167,6 +167,10 @@ func (s *Deployment) live() {
 	for i := range s.cfg.Batches {
 		name := fmt.Sprintf("batch-%d", i)
 		b := &batch{s: s, name: name, dice: newDice(s.cfg.Seed, name)}
+		b.agent, b.tenant, b.parallel = "quick", tenants[0], 2
+		if i%3 > 0 { // all at once, so that several runs use a breaker
+			b.agent, b.tenant, b.parallel = []string{"backed", frail}[b.dice.n(2)], tenants[b.dice.n(len(tenants))], batchSize
+		}
 		go func() { done <- b.see(ctx) }()
 	}
 	s.strike()
@@ -291,6 +295,9 @@ func (s *Deployment) report(b Backend) Report {
 		bad("%v", err)
 	}
 	for _, err := range s.checkEffects(logs) {
+		bad("%v", err)
+	}
+	for _, err := range s.outside.checkBreakers() {
 		bad("%v", err)
 	}
 	r.Violations = append(r.Violations, s.outside.odd...)

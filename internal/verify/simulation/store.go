@@ -20,6 +20,7 @@ var _ state.Store = store{}
 func (s store) SetFormat(format int) { s.in.SetFormat(format) }
 
 func (s store) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
+	s.p.deployment.creates(run.State)
 	return do(ctx, s.p, toStore, "create", func() (state.Created, error) { return s.in.Create(ctx, run) })
 }
 

@@ -304,26 +304,29 @@ func (u *user) watch(ctx context.Context) error {
 	return nil
 }
 
-// batch submits some runs at once; two of them may be in flight.
+// batch submits some runs at once, of which parallel may be in flight.
 type batch struct {
-	s    *Deployment
-	name string
-	dice *dice
+	s        *Deployment
+	name     string
+	dice     *dice
+	agent    string
+	tenant   string
+	parallel int
 }
 
 const batchSize = 6
 
 func (b *batch) see(ctx context.Context) error {
 	time.Sleep(b.dice.between(0, b.s.cfg.Strike))
-	r := api.BatchRequest{MaxParallel: 2}
+	r := api.BatchRequest{MaxParallel: b.parallel}
 	for range batchSize {
-		r.Runs = append(r.Runs, api.SubmitRequest{Agent: "quick", Input: json.RawMessage(`"go"`)})
+		r.Runs = append(r.Runs, api.SubmitRequest{Agent: b.agent, Input: json.RawMessage(`"go"`)})
 	}
 	id := ""
 	for ctx.Err() == nil {
 		time.Sleep(every)
 		if id == "" {
-			accepted, err := b.s.clients[tenants[0]].SubmitBatch(ctx, r, b.name)
+			accepted, err := b.s.clients[b.tenant].SubmitBatch(ctx, r, b.name)
 			if err == nil && len(accepted.RunIDs) != batchSize {
 				return fmt.Errorf("I1: batch %s has %d runs", accepted.BatchID, len(accepted.RunIDs))
 			}
@@ -334,7 +337,7 @@ func (b *batch) see(ctx context.Context) error {
 			b.s.batch(b.name, accepted.RunIDs)
 			continue
 		}
-		switch got, err := b.s.clients[tenants[0]].Batch(ctx, id); {
+		switch got, err := b.s.clients[b.tenant].Batch(ctx, id); {
 		case missing(err) && b.s.fellBack():
 			id = ""
 		case err != nil:
