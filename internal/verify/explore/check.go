@@ -37,9 +37,10 @@ type outside struct {
 	abortSent   bool                  // over the bus
 	abortTried  bool                  // in the store
 	letters     []bus.DeadLetter
-	accepted    []state.RunID // acknowledged submissions
-	said        bool          // a message was accepted
-	gone        bool          // a deletion was acknowledged: the run is deleted
+	accepted    []state.RunID       // acknowledged submissions
+	forks       map[state.RunID]int // acknowledged forks, with their turns
+	said        bool                // a message was accepted
+	gone        bool                // a deletion was acknowledged: the run is deleted
 	deleted     map[state.RunID]bool
 	after       map[state.RunID]int // transitions since the run had to end
 	spoken      map[state.RunID]bool
@@ -84,7 +85,7 @@ type release struct {
 }
 
 func newOutside() outside {
-	return outside{deleted: map[state.RunID]bool{}, warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
+	return outside{forks: map[state.RunID]int{}, deleted: map[state.RunID]bool{}, warned: map[turnOf]bool{}, returned: map[string]returned{}, putOff: map[release]int{}, taken: map[state.RunID]taken{}, paused: map[string]bool{}, guarded: map[string]bool{}, refused: map[string]bool{}, started: map[string]int{}, after: map[state.RunID]int{}, spoken: map[state.RunID]bool{}, faults: map[outcome]int{}}
 }
 
 // key identifies the state outside, as far as the checks use it.
@@ -100,7 +101,7 @@ func (o *outside) key(h *maphash.Hash) {
 	for _, t := range slices.SortedFunc(maps.Keys(o.warned), func(a, b turnOf) int { return cmp.Or(a.by-b.by, strings.Compare(string(a.run), string(b.run))) }) {
 		fmt.Fprint(h, t, o.warned[t])
 	}
-	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, o.said, o.gone, o.deleted, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
+	fmt.Fprint(h, slices.Sorted(maps.Keys(o.returned)), o.late, o.paused, o.putOff, o.guarded, o.refused, o.started, o.replies, o.abortSent, o.abortTried, o.asked, len(o.letters), o.accepted, len(o.forks), o.said, o.gone, o.deleted, o.after, o.spoken, o.rolledBack, len(o.faults) > 0, o.interrupted, o.switches > 0)
 }
 
 // violate records a violation.
@@ -363,7 +364,7 @@ func (s *deployment) check() error {
 	if err := s.checkDeleted(); err != nil {
 		return err
 	}
-	if !s.rolledBack && (roots != s.sc.runs()-count(s.gone) || len(s.accepted) != s.sc.runs()) {
+	if !s.rolledBack && (roots != s.sc.runs()-count(s.gone)+len(s.forks) || len(s.accepted) != s.sc.runs()) {
 		return fmt.Errorf("I1: %d runs were submitted, %d accepted, and %d exist", s.sc.runs(), len(s.accepted), roots)
 	}
 	return nil
@@ -439,6 +440,12 @@ func (s *deployment) checkRun(id state.RunID, r record.Record, log []state.Entry
 		if err := s.checkService(); err != nil {
 			return err
 		}
+	}
+	if err := checkCheckpoints(r, log); err != nil {
+		return err
+	}
+	if err := s.checkFork(id, log); err != nil {
+		return err
 	}
 	return s.checkEffects(id, log)
 }

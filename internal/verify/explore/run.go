@@ -105,7 +105,7 @@ func (x *execution) run() error {
 		some bool
 		name string
 		do   func(*person)
-	}{{x.sc.Pick, "picker", (*person).pick}, {x.sc.Cancel, "canceller", cancel}, {x.sc.Remark, "speaker", (*person).remarks}, {x.sc.Interrupt, "interrupter", (*person).interrupts}, {x.sc.Withdraw, "withdrawer", (*person).withdraws}, {x.sc.Delete, "remover", (*person).remove}, {x.sc.Twice, "second remover", (*person).remove}} {
+	}{{x.sc.Pick, "picker", (*person).pick}, {x.sc.Cancel, "canceller", cancel}, {x.sc.Remark, "speaker", (*person).remarks}, {x.sc.Interrupt, "interrupter", (*person).interrupts}, {x.sc.Withdraw, "withdrawer", (*person).withdraws}, {x.sc.Delete, "remover", (*person).remove}, {x.sc.Fork, "forker", (*person).forks}, {x.sc.Twice, "second remover", (*person).remove}} {
 		if p.some {
 			x.wants(p.name, p.do)
 		}

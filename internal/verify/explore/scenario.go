@@ -38,6 +38,9 @@ type Scenario struct {
 	Hooks  bool // no tool acts before its hook was called
 	Probe  bool // the tool has a probe, which knows
 	Refuse bool // and refuses the key of a call that was not done
+	Fork   bool // a user forks the run after its end, once from each of its turns but the last
+
+	Checkpoints bool // each turn begins with a checkpoint of the history, if it may
 
 	Rollback     bool // the store may fall back to an older copy
 	Plain        bool // workers run without their optimisations
@@ -69,6 +72,9 @@ func (sc *Scenario) mayFail(name string) bool {
 func (sc *Scenario) tune(cfg *worker.Config) {
 	if sc.Plain {
 		cfg.Without = worker.Optimisations{EagerClaims: true, Executor: true, Quarantine: true}
+	}
+	if sc.Checkpoints {
+		cfg.CheckpointBytes = 1
 	}
 	if sc.NoSweeper {
 		cfg.SweepInterval = far
@@ -220,6 +226,18 @@ func Scenarios() []Scenario {
 		{
 			Name: "a deletion in a batch", Agents: one, Agent: "payer", Says: script(), Delete: true, Ended: true, Batch: true,
 			Only: []string{"commit R1", "signal R2", "finalized R1", "seal R1", "delete R1", "R2 at"}, Quick: b(0, 0), Short: b(0, 1, 1, 0), Full: b(1, 2, 2, 0),
+		},
+		{
+			Name: "checkpoints", Agents: one, Agent: "payer", Says: script([]string{"look"}, []string{"pick", "pay"}), Pick: true, Checkpoints: true,
+			Only: []string{"record R1", "commit R1", "claim R1"}, Quick: b(1, 0), Short: b(1, 0, 0, 1), Full: b(1, 2, 2, 0),
+		},
+		{
+			Name: "checkpoints and a withdrawal", Agents: one, Agent: "payer", Says: script([]string{"look"}, []string{"look"}), Checkpoints: true, Withdraw: true,
+			Only: []string{"record R1", "commit R1"}, Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0),
+		},
+		{
+			Name: "checkpoints and forks", Agents: one, Agent: "payer", Says: script([]string{"look"}, []string{"look"}), Checkpoints: true, Fork: true, Ended: true,
+			Only: []string{"log of R1", "create R"}, Quick: b(0, 0), Short: b(1, 0), Full: b(1, 1, 2, 0),
 		},
 		{Name: "two children", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Quick: b(0, 0), Short: b(1, 0), Full: b(1, 2, 2, 0)},
 		{Name: "two children and a cancellation", Agents: two, Agent: "boss", Says: family(2, []string{"pay"}), Cancel: true, Quick: b(0, 0), Short: b(0, 0), Full: b(1, 1, 0, 2)},

@@ -195,6 +195,30 @@ func (u *person) pick() {
 	}
 }
 
+// forks forks the run from each of its turns but the last, after its end or never.
+func (u *person) forks() {
+	if !u.decides("fork", true, u.s.due) {
+		return
+	}
+	id, _ := u.s.root()
+	r, _ := u.s.record(id)
+	for turn := range r.Header.Turn {
+		code, body := u.post("/v1/runs/"+string(id)+"/fork", fmt.Sprint("fork ", turn), api.ForkRequest{Turn: &turn, Input: json.RawMessage(`"` + remark + `"`)})
+		if code == 0 {
+			return
+		}
+		var answer struct {
+			ID state.RunID `json:"id"`
+		}
+		u.s.mu.Lock()
+		if err := json.Unmarshal(body, &answer); err != nil || code != http.StatusAccepted {
+			u.s.violate("I1: a fork from turn %d is answered %d %s", turn, code, body)
+		}
+		u.s.forks[answer.ID] = turn
+		u.s.mu.Unlock()
+	}
+}
+
 const remark = "and another thing"
 
 // remarks sends a message, at any moment or never.

@@ -26,6 +26,8 @@ const (
 	intake    = "internal/gateway/intake/intake.go"
 	signal    = "internal/service/signals.go"
 	runs      = "internal/service/runs.go"
+	history   = "internal/service/history.go"
+	views     = "pkg/state/checkpoint.go"
 )
 
 // all are the mistakes.
@@ -130,4 +132,9 @@ var all = []mutant{
 	{"the gateway does not publish the turn of a signal", signal, []string{
 		"	s.publish(ctx, func(ctx context.Context) error { return send(ctx, id, wake, trace) })\n", "	_, _, _ = send, wake, trace\n",
 	}, "TestExplore/^an_answer$"},
+
+	// Checkpoints of the history.
+	{"a fork reads from the last checkpoint", history, []string{"from, err := k.checkpointBefore(ctx, st, turn)", "from, err := st.Checkpoint, error(nil)"}, "TestExplore/^checkpoints_and_forks$"},
+	{"a checkpoint has what a rollback has withdrawn", views, []string{"Messages: View(s.Log), Previous", "Messages: FullView(s.Log), Previous"}, "TestExplore/^checkpoints_and_a_withdrawal$"},
+	{"a checkpoint does not name the one before", views, []string{"Previous: s.Checkpoint, ", ""}, "TestExplore/^checkpoints$"},
 }
