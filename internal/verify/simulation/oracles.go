@@ -22,10 +22,11 @@ type world struct {
 	ended    map[state.RunID]state.Time           // FinishedAt of the last commit that ended a run
 	defied   map[state.RunID]int                  // number of commits that began after the store had the abort
 	tenants  map[state.RunID]string               // of each run
+	statuses map[state.RunID]state.Status         // in which runs ended
 }
 
 func newWorld() world {
-	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}, map[state.RunID]string{}}
+	return world{map[state.RunID]time.Time{}, map[state.RunID]map[string]time.Time{}, map[state.RunID]time.Time{}, map[state.RunID]state.Time{}, map[state.RunID]int{}, map[state.RunID]string{}, map[state.RunID]state.Status{}}
 }
 
 // creates records the tenant of a run.
@@ -98,10 +99,10 @@ func (s *Deployment) continues(run state.RunID) {
 const forever = 1000 * time.Hour
 
 // ends records the end of a run.
-func (s *Deployment) ends(run state.RunID, at state.Time) {
+func (s *Deployment) ends(run state.RunID, status state.Status, at state.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.world.ended[run] = at
+	s.world.ended[run], s.world.statuses[run] = at, status
 }
 
 // deletes records that the store has deleted a run. A run of the agent brief that no user deletes

@@ -142,6 +142,9 @@ func (s *Deployment) insist(do func(context.Context) error) error {
 // tenants have the same agents. Users belong to one of them.
 var tenants = []string{state.DefaultTenant, "acme"}
 
+// evaluators is the number of evaluations.
+const evaluators = 2
+
 // started is the round time at which users and faults begin.
 const started = time.Minute
 
@@ -173,8 +176,14 @@ func (s *Deployment) live() {
 		}
 		go func() { done <- b.see(ctx) }()
 	}
+	for i := range evaluators {
+		name := fmt.Sprintf("evaluation-%d", i)
+		d := newDice(s.cfg.Seed, name)
+		e := &evaluator{s: s, name: name, dice: d, agent: []string{"quick", "errand"}[d.n(2)], tenant: tenants[d.n(len(tenants))]}
+		go func() { done <- e.see(ctx) }()
+	}
 	s.strike()
-	for range len(s.users) + s.cfg.Batches {
+	for range len(s.users) + s.cfg.Batches + evaluators {
 		if err := <-done; err != nil {
 			s.violate("%v", err)
 		}

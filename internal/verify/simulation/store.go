@@ -83,7 +83,7 @@ func (s store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 			s.p.deployment.commits(l.Run, began)
 		}
 		if err == nil && done.Status.Terminal() {
-			s.p.deployment.ends(l.Run, c.State.FinishedAt)
+			s.p.deployment.ends(l.Run, done.Status, c.State.FinishedAt)
 		}
 		return done, err
 	})
