@@ -69,6 +69,7 @@ type Deployment struct {
 	cfg     Config
 	outside *outside
 	clients map[string]*api.Client // by tenant
+	http    *http.Client           // that they use
 	began   time.Time
 	wg      sync.WaitGroup // all goroutines that were started
 

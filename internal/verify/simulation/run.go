@@ -77,9 +77,9 @@ func Run(cfg Config) (Report, error) {
 		cfg: cfg, outside: newOutside(), began: time.Now(), workers: make([]*process, cfg.Workers),
 		counts: map[fault]int{}, events: map[state.RunID]int64{}, world: newWorld(), unwanted: map[state.RunID]bool{}, clients: map[string]*api.Client{}, batched: map[string][]string{},
 	}
-	transport := &http.Transport{DialContext: s.dial, DisableKeepAlives: true}
+	s.http = &http.Client{Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true}}
 	for _, tenant := range tenants {
-		s.clients[tenant] = api.NewWithHTTP("http://gateway", &http.Client{Transport: transport}, api.WithTenant(tenant))
+		s.clients[tenant] = api.NewWithHTTP("http://gateway", s.http, api.WithTenant(tenant))
 	}
 	err := s.start()
 	if err == nil {
@@ -208,6 +208,9 @@ func (u *user) see(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("the events of %s do not end: %w", u.run, err)
+	}
+	for reads := u.dice.chance(0.5); reads && ctx.Err() == nil && !u.s.deleted(u.run); time.Sleep(time.Second) {
+		reads = u.reader().read(ctx, u.seen) != nil
 	}
 	if u.s.deleted(u.run) {
 		return nil

@@ -17,6 +17,9 @@ type store struct {
 
 var _ state.Store = store{}
 
+// smallPage is the maximum size of a page of a log, in bytes: some entries of the simulation's runs.
+const smallPage = 4 << 10
+
 func (s store) SetFormat(format int) { s.in.SetFormat(format) }
 
 func (s store) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
@@ -44,7 +47,11 @@ func (s store) Log(ctx context.Context, id state.RunID, after int64, limit int) 
 	return do(ctx, s.p, toStore, "log", func() ([]state.Entry, error) { return s.in.Log(ctx, id, after, limit) })
 }
 
+// LogPage returns smaller pages than a caller allows, as if the entries were large.
 func (s store) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	if bytes > smallPage {
+		bytes = 1 + s.p.dice.n(smallPage)
+	}
 	return do(ctx, s.p, toStore, "log page", func() (state.LogPage, error) { return s.in.LogPage(ctx, id, after, limit, bytes) })
 }
 

@@ -26,6 +26,7 @@ type user struct {
 	status  string    // at the end
 	aborted time.Time // when an abort was accepted, unless a message was sent after it
 	seqs    int64     // events seen
+	seen    [][]byte  // their data
 }
 
 // every is the interval at which a user polls.
@@ -83,6 +84,9 @@ func (u *user) live(ctx context.Context) error {
 			continue
 		}
 		u.status = run.Status
+		if u.dice.chance(0.05) {
+			_ = u.reader().read(ctx, nil) // if the gateway does not answer, another time
+		}
 		if early && !run.Terminal() && u.dice.chance(0.1) {
 			early = false
 			if err := u.deleteEarly(ctx); err != nil {
@@ -99,6 +103,8 @@ func (u *user) live(ctx context.Context) error {
 		}
 	}
 }
+
+func (u *user) reader() reader { return reader{u.s, u.dice, u.tenant, u.run} }
 
 // submit repeats the submission under one key until it is accepted, so that it counts once.
 func (u *user) submit(ctx context.Context) error {
@@ -299,6 +305,7 @@ func (u *user) watch(ctx context.Context) error {
 			return fmt.Errorf("I9: event %d of %s comes after %d", e.Seq, u.run, u.seqs)
 		default:
 			u.seqs = e.Seq
+			u.seen = append(u.seen, e.Data)
 		}
 	}
 	return nil
