@@ -183,7 +183,7 @@ simulation: ## Simulate a thousand half hours of faults, and some hundred more
 
 .PHONY: simulation-short
 simulation-short: ## Simulate for less than a minute
-	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 10 -seeds-nats 2
+	go test -count=1 -timeout 10m ./internal/verify/simulation -seeds 6 -seeds-nats 2
 
 .PHONY: mcp-conformance
 mcp-conformance: ## Run the MCP conformance suite and reference server against our client

@@ -142,8 +142,8 @@ func (s *Deployment) insist(do func(context.Context) error) error {
 // tenants have the same agents. Users belong to one of them.
 var tenants = []string{state.DefaultTenant, "acme"}
 
-// evaluators is the number of evaluations.
-const evaluators = 2
+// evaluators is the number of evaluations. Each polls a few times a second.
+const evaluators = 1
 
 // started is the round time at which users and faults begin.
 const started = time.Minute
@@ -209,7 +209,7 @@ func (u *user) see(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("the events of %s do not end: %w", u.run, err)
 	}
-	for reads := u.dice.chance(0.5); reads && ctx.Err() == nil && !u.s.deleted(u.run); time.Sleep(time.Second) {
+	for reads := u.dice.chance(0.3); reads && ctx.Err() == nil && !u.s.deleted(u.run); time.Sleep(time.Second) {
 		reads = u.reader().read(ctx, u.seen) != nil
 	}
 	if u.s.deleted(u.run) {

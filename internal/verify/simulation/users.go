@@ -84,7 +84,7 @@ func (u *user) live(ctx context.Context) error {
 			continue
 		}
 		u.status = run.Status
-		if u.dice.chance(0.05) {
+		if u.dice.chance(0.02) {
 			_ = u.reader().read(ctx, nil) // if the gateway does not answer, another time
 		}
 		if early && !run.Terminal() && u.dice.chance(0.1) {
