@@ -318,7 +318,8 @@ func insist[T any](ctx context.Context, u *users, do func(context.Context) (T, e
 		if err == nil {
 			return answer, true
 		}
-		if p, ok := errors.AsType[*api.Problem](err); ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
+		// A gateway that is paused while a body arrives takes its own pause for a slow sender.
+		if p, ok := errors.AsType[*api.Problem](err); ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests && p.Code != api.CodeBodyTooSlow {
 			if p.Status != http.StatusConflict && p.Status != http.StatusNotFound {
 				u.mu.Lock()
 				u.refused = append(u.refused, p.Error())
