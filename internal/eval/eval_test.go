@@ -262,6 +262,47 @@ func TestRunThatCannotBeCancelled(t *testing.T) {
 	}
 }
 
+// second is a client that cancels or deletes a run after someone else has done so.
+type second struct {
+	*api.Client
+
+	deletes bool
+}
+
+func (s second) Cancel(ctx context.Context, id, reason string) (api.Run, error) {
+	if _, err := s.Client.Cancel(ctx, id, "by someone else"); err != nil {
+		return api.Run{}, err
+	}
+	for range s.Client.Events(ctx, id, 0) { // until the run has ended
+	}
+	if s.deletes {
+		if err := s.Delete(ctx, id); err != nil {
+			return api.Run{}, err
+		}
+	}
+	return s.Client.Cancel(ctx, id, reason)
+}
+
+// If someone else has ended or deleted a waiting run, the evaluation goes on.
+func TestRunThatSomeoneElseEnds(t *testing.T) {
+	t.Parallel()
+	c := gateway(t)
+	if _, err := c.PutAgent(t.Context(), "asks", []byte(`{"name":"asks","model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"ask","arguments":{"question":"Which one?"}}]}]},"tools":[{"name":"ask","kind":"human"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	file := parse(t, `{"cases": [{"name": "one", "input": "x"}, {"name": "two", "input": "x"}]}`)
+	for says, deletes := range map[string]bool{"ended cancelled": false, "deleted": true} {
+		report, err := eval.Run(t.Context(), second{c, deletes}, file, eval.Options{ID: says, Agents: []eval.Version{{Agent: "asks"}}})
+		if err != nil {
+			t.Errorf("deleted %v: %v", deletes, err)
+			continue
+		}
+		if report.Passed() || !strings.Contains(report.Text(), says) {
+			t.Errorf("deleted %v:\n%s", deletes, report.Text())
+		}
+	}
+}
+
 // deleting deletes the run that a request reads before the gateway gets the request: that of the first request
 // whose path matches, after some others.
 type deleting struct {

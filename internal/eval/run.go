@@ -252,7 +252,8 @@ func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all i
 		case r.Waiting != nil && state.Reason(r.Waiting.Reason) == state.WaitingTool:
 			return // the service of the tool answers
 		case !r.Terminal():
-			if _, err := e.client.Cancel(ctx, r.ID, "no one answers the runs of an evaluation"); err != nil {
+			_, err := e.client.Cancel(ctx, r.ID, "no one answers the runs of an evaluation")
+			if err != nil && !errors.Is(err, api.ErrEnded) && !errors.Is(err, api.ErrNotFound) { // by someone else meanwhile
 				stop(fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)) // WaitBatch reports it once
 			}
 			return
