@@ -283,7 +283,7 @@ func (s second) Cancel(ctx context.Context, id, reason string) (api.Run, error) 
 	return s.Client.Cancel(ctx, id, reason)
 }
 
-// If someone else has ended or deleted a waiting run, the evaluation goes on.
+// If someone else has ended or deleted a waiting run, the evaluation continues.
 func TestRunThatSomeoneElseEnds(t *testing.T) {
 	t.Parallel()
 	c := gateway(t)

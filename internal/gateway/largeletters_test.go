@@ -34,8 +34,8 @@ func (b *lettered) DeadLetters(ctx context.Context, tenant string, after uint64,
 	return letters, err
 }
 
-// A page of large dead letters ends early, and the gateway reads only some of them at a time. What it reads of the log of
-// a run that a letter names has a limit in bytes.
+// A page of large dead letters ends early, and the gateway reads only some of them at a time. Its reads of
+// the log of a letter's run have a limit in bytes.
 func TestLargeDeadLetters(t *testing.T) {
 	t.Parallel()
 	const letters, size = 20, 1 << 20

@@ -32,7 +32,7 @@ tools:
 	}
 	b := open(t, s.url)
 	id := s.submit("slow", "Convert.")
-	// The events name the worker only while the turn goes on: the test reads them while the page opens.
+	// The stored events do not name the worker, so the test reads the live ones while the page opens.
 	found := make(chan string, 1)
 	go func() {
 		defer close(found)

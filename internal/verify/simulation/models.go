@@ -84,7 +84,7 @@ func (o *outside) tries(ctx context.Context, p *process, tenant string) (end fun
 
 // checkBreakers returns the calls of a model that a worker made although the breaker of that model was open for the
 // tenant (A17): after five consecutive failures it makes no call for 15 seconds, and then one until that one has an
-// outcome. What happens at the same instant has no order.
+// outcome. Calls at the same instant have no defined order.
 func (o *outside) checkBreakers() (errs []error) {
 	for key, tried := range o.tried {
 		for _, t := range tried {
