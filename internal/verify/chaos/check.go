@@ -122,6 +122,9 @@ const slack = 2 * time.Second
 // rolledBack reports whether a failover may have lost what happened at an instant.
 func (c *checker) rolledBack(at time.Time) bool { return c.fellBack(at, at) }
 
+// undone reports whether a failover may have lost the effect of a request.
+func (c *checker) undone(a Ack) bool { return c.fellBack(a.Sent, a.At) }
+
 // fellBack reports the same of something that happened at some moment of an interval.
 func (c *checker) fellBack(from, to time.Time) bool {
 	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool { return to.After(r.From.Add(-slack)) && from.Before(r.To.Add(slack)) })
@@ -130,17 +133,17 @@ func (c *checker) fellBack(from, to time.Time) bool {
 // touched reports whether a failover may have changed what had happened in a run.
 func (c *checker) touched(w Witness) bool {
 	return slices.ContainsFunc(c.Rollbacks, func(r Rollback) bool {
-		return w.At.Before(r.To.Add(slack)) && (!w.Run.Terminal() || w.Run.FinishedAt.After(r.From.Add(-slack)))
+		return w.Accepted.Sent.Before(r.To.Add(slack)) && (!w.Run.Terminal() || w.Run.FinishedAt.After(r.From.Add(-slack)))
 	})
 }
 
 // checkAccepted checks that accepted runs exist, once (I1).
 func (c *checker) checkAccepted(w Witness) {
-	if !w.Found && !c.rolledBack(w.At) && (w.Sent.IsZero() || !c.fellBack(w.Sent, w.At)) {
-		c.broken("I1", w.ID, "the run was accepted at %s and is gone", w.At.Format(time.TimeOnly))
+	if !w.Found && !c.undone(w.Accepted) {
+		c.broken("I1", w.ID, "the run was accepted at %s and is gone", w.Accepted.At.Format(time.TimeOnly))
 	}
 	for _, again := range w.Again {
-		if again != w.ID && !c.rolledBack(w.At) {
+		if again != w.ID && !c.undone(w.Accepted) {
 			c.broken("I1", w.ID, "the same submission is run %s, too", again)
 		}
 	}
@@ -152,7 +155,7 @@ func (c *checker) checkBatch(b api.Batch) {
 	for _, w := range c.Runs {
 		if w.Batch == b.ID {
 			runs++
-			rolled = rolled || c.rolledBack(w.At)
+			rolled = rolled || c.undone(w.Accepted)
 		}
 	}
 	if rolled {
@@ -187,14 +190,14 @@ func (c *checker) checkEnd(w Witness) {
 	case "failing":
 		want = append(want, state.EndModelError)
 	}
-	if w.Run.Status == string(state.Cancelled) && (w.Aborting || w.Run.Parent != nil || c.rolledBack(w.At)) {
+	if w.Run.Status == string(state.Cancelled) && (w.Aborting || w.Run.Parent != nil || c.undone(w.Accepted)) {
 		return
 	}
 	if !slices.Contains(want, reason) {
 		c.broken("I2", w.ID, "a run of %s ended %s (%s): %s", w.Kind, w.Run.Status, reason, w.Run.Transition.Detail)
 	}
-	if w.Run.Status == string(state.Completed) && !w.Aborted.IsZero() && !c.rolledBack(w.Aborted) && w.Run.FinishedAt.After(w.Aborted.Add(slack)) && !c.slept(w) {
-		c.broken("I7", w.ID, "the run completed at %s although an abort was acknowledged at %s", w.Run.FinishedAt.Format(time.TimeOnly), w.Aborted.Format(time.TimeOnly))
+	if w.Run.Status == string(state.Completed) && !w.Aborted.IsZero() && !c.undone(w.Aborted) && w.Run.FinishedAt.After(w.Aborted.At.Add(slack)) && !c.slept(w) {
+		c.broken("I7", w.ID, "the run completed at %s although an abort was acknowledged at %s", w.Run.FinishedAt.Format(time.TimeOnly), w.Aborted.At.Format(time.TimeOnly))
 	}
 }
 
@@ -206,7 +209,7 @@ func (c *checker) slept(w Witness) bool {
 	}
 	end := w.Log[len(w.Log)-1]
 	return slices.ContainsFunc(c.Faults, func(f Fault) bool {
-		return f.Kind == "worker paused" && strings.HasPrefix(end.Worker, f.Name+"-") && f.From.Before(w.Aborted.Add(slack)) && end.At.After(f.From) && end.At.Before(f.To.Add(slack))
+		return f.Kind == "worker paused" && strings.HasPrefix(end.Worker, f.Name+"-") && f.From.Before(w.Aborted.At.Add(slack)) && end.At.After(f.From) && end.At.Before(f.To.Add(slack))
 	})
 }
 
@@ -261,7 +264,7 @@ func (c *checker) checkReader(w Witness) {
 // it. The run is back then, without the events that the deletion had purged from the bus.
 func (c *checker) restored(w Witness) bool {
 	return slices.ContainsFunc(c.Runs, func(above Witness) bool {
-		return slices.Contains(above.Below, w.ID) && !above.Deleted.IsZero() && c.rolledBack(above.Deleted)
+		return slices.Contains(above.Below, w.ID) && !above.Deleted.IsZero() && c.undone(above.Deleted)
 	})
 }
 
@@ -312,7 +315,7 @@ func (c *checker) checkSaid(w Witness) {
 			n++
 		}
 	}
-	lost := n == 0 && !w.Heard.IsZero() && !c.rolledBack(w.Heard) && w.Run.Status == string(state.Completed)
+	lost := n == 0 && !w.Heard.IsZero() && !c.undone(w.Heard) && w.Run.Status == string(state.Completed)
 	if lost || n > 1 {
 		c.broken("I5", w.ID, "what its user said is there %d times", n)
 	}

@@ -17,6 +17,9 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 
+// acked is a request that was acknowledged at once, some seconds after the noon.
+func acked(s int) Ack { return Ack{Sent: at(s), At: at(s)} }
+
 // nonce is the n-th nonce of a model server.
 func nonce(n int) string { return fmt.Sprintf("%0*d", len(nonceMark), n) }
 
@@ -37,7 +40,7 @@ func sound() Evidence {
 		{Seq: 7, Type: state.EntryFinished, Version: 3},
 	}
 	w := Witness{
-		Submitted: Submitted{ID: "run_1", Kind: "leaf", Key: "k", At: at(0)},
+		Submitted: Submitted{ID: "run_1", Kind: "leaf", Key: "k", Accepted: acked(0)},
 		Found:     true, Log: log, Messages: []api.Message{*said, *result, *last},
 		Run: api.Run{
 			ID: "run_1", Status: string(state.Completed), Version: 3, FinishedAt: state.At(at(5)), Usage: state.Usage{OutputTokens: 2 * answerTokens},
@@ -97,12 +100,32 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"nothing":              {func(*Evidence) {}, ""},
 		"the run is gone":      {func(e *Evidence) { e.Runs[0].Found = false }, "I1"},
 		"gone with a failover": {func(e *Evidence) { e.Runs[0].Found = false; e.Rollbacks = lost }, ""},
+		"gone before its late response": {func(e *Evidence) {
+			e.Runs[0].Found, e.Runs[0].Accepted = false, Ack{Sent: at(-20), At: at(20)}
+			e.Rollbacks = []Rollback{{From: at(-5), To: at(-4)}}
+		}, ""},
+		"changed before its late response": {func(e *Evidence) {
+			e.Published["run_1"][2] = json.RawMessage(`"other"`)
+			e.Runs[0].Accepted = Ack{Sent: at(0), At: at(20)}
+			e.Rollbacks = []Rollback{{From: at(1), To: at(3)}}
+		}, ""},
+		"changed before it was submitted": {func(e *Evidence) {
+			e.Published["run_1"][2] = json.RawMessage(`"other"`)
+			e.Rollbacks = []Rollback{{From: at(-9), To: at(-8)}}
+		}, "I9"},
+		"aborted before the late response": {func(e *Evidence) {
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, Ack{Sent: at(-20), At: at(1)}
+			e.Runs[0].Run.FinishedAt, e.Rollbacks = state.At(at(9)), []Rollback{{From: at(-18), To: at(-17)}}
+		}, ""},
+		"deleted before the late response": {func(e *Evidence) {
+			e.Runs[0].Deleted, e.Rollbacks = Ack{Sent: at(6), At: at(30)}, []Rollback{{From: at(7), To: at(9)}}
+		}, ""},
 		"gone since its message": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Sent, e.Runs[0].At = false, at(-20), at(20)
+			e.Runs[0].Found, e.Runs[0].Accepted = false, Ack{Sent: at(-20), At: at(20)}
 			e.Rollbacks = []Rollback{{From: at(-5), To: at(-4)}}
 		}, ""},
 		"gone before any failover": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Sent, e.Runs[0].At = false, at(-20), at(0)
+			e.Runs[0].Found, e.Runs[0].Accepted = false, Ack{Sent: at(-20), At: at(0)}
 			e.Rollbacks = []Rollback{{From: at(5), To: at(6)}}
 		}, "I1"},
 		"a key made two runs":         {func(e *Evidence) { e.Runs[0].Again = []string{"run_2"} }, "I1"},
@@ -121,18 +144,18 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a call without a result":     {func(e *Evidence) { e.Runs[0].Messages = e.Runs[0].Messages[:1] }, "I5"},
 		"a result without a call":     {func(e *Evidence) { e.Runs[0].Messages = append(e.Runs[0].Messages[:2], e.Runs[0].Messages[1:]...) }, "I5"},
 		"nothing left of a deleted run": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(8), nil
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, acked(8), nil
 		}, ""},
-		"a deleted run is there": {func(e *Evidence) { e.Runs[0].Deleted, e.Published = at(8), nil }, "I1"},
+		"a deleted run is there": {func(e *Evidence) { e.Runs[0].Deleted, e.Published = acked(8), nil }, "I1"},
 		"a run below a deleted one": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Deleted, e.Runs[0].Below, e.Remaining, e.Published = false, at(8), []string{"run_2"}, []string{"run_2"}, nil
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Runs[0].Below, e.Remaining, e.Published = false, acked(8), []string{"run_2"}, []string{"run_2"}, nil
 		}, "I1"},
-		"events of a deleted run": {func(e *Evidence) { e.Runs[0].Found, e.Runs[0].Deleted = false, at(8) }, "I9"},
+		"events of a deleted run": {func(e *Evidence) { e.Runs[0].Found, e.Runs[0].Deleted = false, acked(8) }, "I9"},
 		"a dead letter of a deleted run": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Deleted, e.Published, e.Letters = false, at(8), nil, []string{"run_1"}
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published, e.Letters = false, acked(8), nil, []string{"run_1"}
 		}, "I2"},
 		"a tool of a deleted run": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(-8), nil
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, acked(-8), nil
 		}, "I7"},
 		"a run without its file":         {func(e *Evidence) { e.Runs[0].File, e.Runs[0].FileMissing = "file_1", true }, "I1"},
 		"a note":                         {func(e *Evidence) { note(e) }, ""},
@@ -170,18 +193,18 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a worker panics":           {func(e *Evidence) { e.Cries = []string{"w1.log: panic: "} }, "I2"},
 		"messages are left":         {func(e *Evidence) { e.Left = 1 }, "I6"},
 		"an abort was ignored": {func(e *Evidence) {
-			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, acked(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))
 		}, "I7"},
 		"an abort that a worker slept through": {func(e *Evidence) {
-			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, acked(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))
 			end := &e.Runs[0].Log[len(e.Runs[0].Log)-1]
 			end.Worker, end.At = "w1-7", state.At(at(9))
 			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(2), To: at(9)}}
 		}, ""},
 		"an abort that a worker heard after its sleep": {func(e *Evidence) {
-			e.Runs[0].Aborting, e.Runs[0].Aborted = true, at(1)
+			e.Runs[0].Aborting, e.Runs[0].Aborted = true, acked(1)
 			e.Runs[0].Run.FinishedAt = state.At(at(9))
 			end := &e.Runs[0].Log[len(e.Runs[0].Log)-1]
 			end.Worker, end.At = "w1-7", state.At(at(9))
@@ -193,9 +216,9 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			late(e)
 			e.Faults = []Fault{{Kind: "worker paused", Name: "w1", From: at(4), To: at(6)}}
 		}, ""},
-		"what was said is lost":    {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard = "x", at(2) }, "I5"},
+		"what was said is lost":    {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard = "x", acked(2) }, "I5"},
 		"said, and not heard":      {func(e *Evidence) { e.Runs[0].Said = "x" }, ""},
-		"said before the failover": {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard, e.Rollbacks = "x", at(2), lost }, ""},
+		"said before the failover": {func(e *Evidence) { e.Runs[0].Said, e.Runs[0].Heard, e.Rollbacks = "x", acked(2), lost }, ""},
 		"what was said comes twice": {func(e *Evidence) {
 			x := api.Message{Role: state.RoleUser, Parts: []state.Part{{Type: state.PartText, Text: "x"}}}
 			e.Runs[0].Said, e.Runs[0].Messages = "x", append(e.Runs[0].Messages, x, x)

@@ -10,11 +10,11 @@ import (
 
 // checkDeleted checks that a deleted run leaves nothing, and that nothing acts for it afterwards.
 func (c *checker) checkDeleted(w Witness) {
-	if c.rolledBack(w.Deleted) {
+	if c.undone(w.Deleted) {
 		return
 	}
 	if w.Found {
-		c.broken("I1", w.ID, "the run was deleted at %s and is %s", w.Deleted, w.Run.Status)
+		c.broken("I1", w.ID, "the run was deleted at %s and is %s", w.Deleted.At, w.Run.Status)
 	}
 	c.checkGone(w)
 }
@@ -34,14 +34,14 @@ func (c *checker) checkKept(w Witness) bool {
 			c.broken("I6", w.ID, "the run was to be deleted at %s and is there at %s", over.Format(time.TimeOnly), w.Looked.Format(time.TimeOnly))
 		}
 		return false
-	case c.fellBack(w.At, w.Looked):
+	case c.fellBack(w.Accepted.Sent, w.Looked):
 		return true // a failover may have taken it, or its deletion
-	case w.Ended.IsZero() && w.Looked.Before(w.At.Add(keptFor)), !w.Ended.IsZero() && w.Looked.Before(over.Add(-slack)):
+	case w.Ended.IsZero() && w.Looked.Before(w.Accepted.At.Add(keptFor)), !w.Ended.IsZero() && w.Looked.Before(over.Add(-slack)):
 		return false // it is lost
 	}
-	w.Deleted = w.Looked
+	w.Deleted.At = w.Looked
 	if !w.Ended.IsZero() {
-		w.Deleted = over
+		w.Deleted.At = over
 	}
 	c.checkGone(w)
 	return true
@@ -54,18 +54,18 @@ func (c *checker) checkGone(w Witness) {
 			c.broken("I1", w.ID, "the run was deleted, and %s below it was not", id)
 		}
 		for _, what := range c.Remnants[id] {
-			c.broken("I6", id, "the run was deleted at %s, and the store has %s", w.Deleted, what)
+			c.broken("I6", id, "the run was deleted at %s, and the store has %s", w.Deleted.At, what)
 		}
 		if n := len(c.Published[id]); n > 0 {
-			c.broken("I9", id, "the run was deleted at %s, and the feed has %d events of it", w.Deleted, n)
+			c.broken("I9", id, "the run was deleted at %s, and the feed has %d events of it", w.Deleted.At, n)
 		}
 		// Before the deletion, a worker may have found it lost after a failover to an older replica.
 		if slices.Contains(c.Letters, id) && !c.touched(w) {
-			c.broken("I2", id, "the run was deleted at %s, and has a dead letter", w.Deleted)
+			c.broken("I2", id, "the run was deleted at %s, and has a dead letter", w.Deleted.At)
 		}
 		for _, e := range c.effects[id] {
-			if e.At.After(w.Deleted.Add(slack)) {
-				c.broken("I7", id, "%s ran %s %s after the run was deleted", e.Worker, e.Tool, e.At.Sub(w.Deleted))
+			if e.At.After(w.Deleted.At.Add(slack)) {
+				c.broken("I7", id, "%s ran %s %s after the run was deleted", e.Worker, e.Tool, e.At.Sub(w.Deleted.At))
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 	}
 	// returned is a run without events on the bus, whose parent was deleted at 20 s and exists.
 	returned := func(e *Evidence, failover int) {
-		above := Witness{Submitted: Submitted{ID: "run_0", Kind: "tree", Deleted: at(20), Below: []string{"run_1"}}}
+		above := Witness{Submitted: Submitted{ID: "run_0", Kind: "tree", Deleted: acked(20), Below: []string{"run_1"}}}
 		e.Runs, e.Published = append(e.Runs, above), nil
 		e.Rollbacks = []Rollback{{From: at(failover), To: at(failover + 1)}}
 	}
@@ -57,7 +57,7 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 		"it is there a while longer": {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+overdue/2) }, ""},
 		"it is there for ever":       {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+2*overdue) }, "I6"},
 		"a log of a deleted run": {func(e *Evidence) {
-			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, at(8), nil
+			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, acked(8), nil
 			e.Remnants = map[string][]string{"run_1": {"the key log"}}
 		}, "I6"},
 

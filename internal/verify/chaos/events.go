@@ -60,13 +60,13 @@ func (s *deployment) startEvents(ctx context.Context) error {
 
 // order publishes a message to the stream. Once NATS has acknowledged it, it must become one run.
 func (u *users) order(ctx, stop context.Context) {
-	s := &Submitted{Kind: "leaf", Key: fmt.Sprintf("%016x", u.dice(1<<62))}
+	s := u.submission("leaf")
 	if _, ok := insist(stop, u, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return u.deployment.js.Publish(ctx, ordersSubject, fmt.Appendf(nil, `{"key":%q}`, s.Key), jetstream.WithMsgID(s.Key))
 	}); !ok {
 		return
 	}
-	s.Sent = time.Now()
+	s.Message = true
 	u.follow(ctx, s, orderPatience)
 }
 
@@ -107,7 +107,7 @@ func (u *users) recount(ctx context.Context, s *Submitted) error {
 // recountAll checks at the end whether a message became a second run.
 func (u *users) recountAll(ctx context.Context) error {
 	for _, s := range u.runs {
-		if s.Sent.IsZero() {
+		if !s.Message {
 			continue
 		}
 		if err := u.recount(ctx, s); err != nil {
@@ -119,7 +119,7 @@ func (u *users) recountAll(ctx context.Context) error {
 
 // fire starts a run of the schedule, perhaps twice with one key.
 func (u *users) fire(ctx, stop context.Context) {
-	s := &Submitted{Kind: "leaf", Key: fmt.Sprintf("%016x", u.dice(1<<62))}
+	s := u.submission("leaf")
 	run := func() string {
 		run, _ := insist(stop, u, func(ctx context.Context) (api.Run, error) {
 			return u.door().client.RunSchedule(ctx, everyMinute, s.Key)
@@ -151,7 +151,7 @@ func (u *users) stopFiring(ctx context.Context) ([]Firing, error) {
 	}
 	all, err := firings(ctx, u.deployment, u.runs)
 	for _, f := range all {
-		u.runs = append(u.runs, &Submitted{ID: f.Run, Kind: "leaf", At: f.At})
+		u.runs = append(u.runs, &Submitted{ID: f.Run, Kind: "leaf", Accepted: Ack{Sent: f.At, At: f.At}})
 	}
 	return all, err
 }

@@ -132,7 +132,8 @@ func witness(ctx context.Context, s *deployment, r Submitted) ([]Witness, error)
 	}
 	all := []Witness{w}
 	for _, child := range below.Items {
-		found, err := witness(ctx, s, Submitted{ID: child.ID, Kind: child.Agent, At: child.CreatedAt.Time})
+		created := Ack{Sent: child.CreatedAt.Time, At: child.CreatedAt.Time}
+		found, err := witness(ctx, s, Submitted{ID: child.ID, Kind: child.Agent, Accepted: created})
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func (p *Phase) sum(e Evidence) {
 		}
 		known[w.ID] = true
 		p.Runs++
-		if !w.Sent.IsZero() {
+		if w.Message {
 			p.Messages++
 		}
 		p.Ended[w.Run.Transition.Reason]++

@@ -26,21 +26,19 @@ import (
 type Submitted struct {
 	ID   string
 	Kind string
-	Key  string    // the idempotency key
-	At   time.Time // when the client received that
+	Key  string // the idempotency key
 
-	// Sent is the time at which NATS acknowledged the message of the submission: it became a run
-	// between then and At. Zero over HTTP.
-	Sent time.Time
+	// Accepted is the submission, and Message means that it was a message on NATS.
+	Accepted Ack
+	Message  bool
 
 	Batch string // the batch that it is part of; "" if none
 
 	// Fork means that the run continues the history of another.
 	Fork bool
 
-	// Deleted is the time at which the gateway acknowledged the deletion of the run, and Below are
-	// the runs below it that were deleted with it.
-	Deleted time.Time
+	// Deleted is the deletion of the run, and Below are the runs below it that were deleted with it.
+	Deleted Ack
 	Below   []string
 
 	// Ended is the time of the run's last observed end; zero if there was none.
@@ -52,16 +50,15 @@ type Submitted struct {
 	// Unanswered means that no user answers the run's wait.
 	Unanswered bool
 
-	// Aborting means that a user tried to abort it. Aborted is the time at which the gateway
-	// acknowledged that, and zero if it never did.
+	// Aborting means that a user tried to abort it, and Aborted is the acknowledged abort.
 	Aborting bool
-	Aborted  time.Time
+	Aborted  Ack
 
-	// Said is a message that its user sent during the run, in a mode; "" if none. Heard is the time at which
-	// the gateway acknowledged it, and zero if it never did.
+	// Said is a message that its user sent during the run, in a mode; "" if none. Heard is the acknowledged
+	// request.
 	Said  string
 	Mode  state.Mode
-	Heard time.Time
+	Heard Ack
 
 	// Called means that the submission has a webhook.
 	Called bool
@@ -73,6 +70,16 @@ type Submitted struct {
 	// connections.
 	Seen []json.RawMessage
 }
+
+// Ack is a request that was acknowledged. Its effect happened at some moment of the interval, which is long if
+// the response was lost or late. It is zero if nobody acknowledged the request.
+type Ack struct {
+	Sent time.Time // by the client, the first time
+	At   time.Time // when the client received the acknowledgment
+}
+
+// IsZero reports whether nobody acknowledged the request.
+func (a Ack) IsZero() bool { return a.At.IsZero() }
 
 // Recovery is the time until an interrupted run continued.
 type Recovery struct {
@@ -192,6 +199,7 @@ func (u *users) after(ctx context.Context, s *Submitted) {
 
 // fork forks a run at its start, and follows the fork.
 func (u *users) fork(ctx context.Context, s *Submitted) {
+	f := &Submitted{Kind: s.Kind, Fork: true, Accepted: Ack{Sent: time.Now()}}
 	start := 0
 	run, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
 		return u.door().client.ForkWithKey(ctx, s.ID, api.ForkRequest{Turn: &start}, s.Key+"-fork")
@@ -199,7 +207,7 @@ func (u *users) fork(ctx context.Context, s *Submitted) {
 	if !ok {
 		return
 	}
-	f := &Submitted{ID: run.ID, Kind: s.Kind, Fork: true}
+	f.ID = run.ID
 	u.accepted(f)
 	u.stay(ctx, f)
 }
@@ -213,6 +221,7 @@ func (u *users) delete(ctx context.Context, s *Submitted) {
 		if !ok {
 			return
 		}
+		sent := time.Now()
 		callCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := u.door().client.Delete(callCtx, s.ID)
 		cancel()
@@ -223,7 +232,7 @@ func (u *users) delete(ctx context.Context, s *Submitted) {
 			}
 		}
 		if err == nil || notFound(err) {
-			s.Deleted = time.Now()
+			s.Deleted = Ack{Sent: sent, At: time.Now()}
 		}
 		u.mu.Unlock()
 		if err == nil || notFound(err) {
@@ -274,7 +283,7 @@ func (u *users) byNATS(ctx, stop context.Context) {
 	}); !ok {
 		return
 	}
-	s.Sent = time.Now()
+	s.Message = true
 	u.follow(ctx, s, 30*time.Second)
 }
 
@@ -282,8 +291,13 @@ func (u *users) byNATS(ctx, stop context.Context) {
 func (u *users) accepted(s *Submitted) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s.At = time.Now()
+	s.Accepted.At = time.Now()
 	u.runs = append(u.runs, s)
+}
+
+// submission returns a submission of a kind, which the caller sends now.
+func (u *users) submission(kind string) *Submitted {
+	return &Submitted{Kind: kind, Key: fmt.Sprintf("%016x", u.dice(1<<62)), Accepted: Ack{Sent: time.Now()}}
 }
 
 // draw chooses what to submit.
@@ -293,7 +307,7 @@ func (u *users) draw() (*Submitted, api.SubmitRequest) {
 		total += k.weight
 	}
 	n := u.dice(total)
-	s := &Submitted{Key: fmt.Sprintf("%016x", u.dice(1<<62))}
+	s := u.submission("")
 	for _, k := range all {
 		if n -= k.weight; n < 0 {
 			s.Kind = k.name
@@ -398,12 +412,13 @@ func (u *users) abort(ctx context.Context, s *Submitted) {
 	u.mu.Lock()
 	s.Aborting = true
 	u.mu.Unlock()
+	sent := time.Now()
 	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) {
 		return u.door().client.Cancel(ctx, s.ID, "chaos")
 	}); ok {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		s.Aborted = time.Now()
+		s.Aborted = Ack{Sent: sent, At: time.Now()}
 	}
 }
 
@@ -419,11 +434,12 @@ func (u *users) say(ctx context.Context, s *Submitted) {
 	u.mu.Lock()
 	s.Said, s.Mode = said, mode
 	u.mu.Unlock()
+	sent := time.Now()
 	sig := api.SignalRequest{SignalID: s.Key + "-said", Message: json.RawMessage(strconv.Quote(said)), Mode: string(mode)}
 	if _, ok := insist(ctx, u, func(ctx context.Context) (api.Run, error) { return u.door().client.Signal(ctx, s.ID, sig) }); ok {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		s.Heard = time.Now()
+		s.Heard = Ack{Sent: sent, At: time.Now()}
 	}
 }
 
