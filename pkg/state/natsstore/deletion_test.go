@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -94,5 +96,55 @@ func TestLogAfterDeletionElsewhere(t *testing.T) {
 	}
 	if n := len(s.LogBytes()); n != 0 {
 		t.Errorf("%d logs are held", n)
+	}
+}
+
+// The server counts what each consumer of the stream has left to read whenever something is purged. A fold of the
+// hourly figures reads with a consumer and deletes it, and deletions at the same time share one fold.
+func TestDeletionsLeaveNoConsumers(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, "p")
+	ids := make([]state.RunID, 20)
+	for i := range ids {
+		run := newRun(t)
+		ids[i] = run.ID
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		turn(t, s, run.ID, 1, true)
+	}
+	created := 0
+	sub, err := nc.Subscribe("$JS.API.CONSUMER.CREATE.>", func(*nats.Msg) { created++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	for _, id := range ids {
+		group.Go(func() error { return s.Delete(t.Context(), id) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Figures(t.Context(), state.DefaultTenant, time.Now().Add(-time.Hour), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "P_STATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Consumers; n != 1 {
+		t.Errorf("the stream has %d consumers, want the one of the index", n)
+	}
+	if err := sub.Drain(); err != nil {
+		t.Fatal(err)
+	}
+	<-sub.StatusChanged(nats.SubscriptionClosed)
+	if created > len(ids)/2 {
+		t.Errorf("%d deletions created %d consumers", len(ids), created)
 	}
 }

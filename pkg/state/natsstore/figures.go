@@ -25,13 +25,18 @@ const figuresHeader = "Turnpike-Figures"
 // foldPart is the number of messages that a fold reads before it writes sums.
 const foldPart = 5000
 
+// foldTimeout is the time after which the server deletes the consumer of a fold whose process died, and the
+// maximum that this process waits for the deletion.
+const foldTimeout = 10 * time.Second
+
 // figures are the hourly figures. The message that ends a run has its figures in a header. A fold
 // reads the headers of all messages of runs since the last fold, and adds what they have to the sums of their
 // hour, a message per tenant and hour. The sums know the sequence up to which they have the stream,
 // so a fold that is repeated, or that runs in two processes, adds each message once.
 type figures struct {
-	store *Store
-	known atomic.Uint64 // the cursor, as this process saw it last
+	store   *Store
+	known   atomic.Uint64 // the cursor, as this process saw it last
+	folding chan struct{} // holds a value while this process folds
 }
 
 // sums is the message of a tenant's hour.
@@ -131,15 +136,26 @@ func (f *figures) Figures(ctx context.Context, tenant string, from, to time.Time
 
 // foldThrough folds unless the cursor is known to be at a sequence, or after it.
 func (f *figures) foldThrough(ctx context.Context, seq uint64) error {
-	if f.known.Load() >= seq {
-		return nil
-	}
-	return f.FoldFigures(ctx)
+	return f.foldUnless(ctx, func() bool { return f.known.Load() >= seq })
 }
 
 // FoldFigures implements state.HourlyFigures.
 func (f *figures) FoldFigures(ctx context.Context) error {
-	for {
+	return f.foldUnless(ctx, func() bool { return false })
+}
+
+// foldUnless folds, once this process does not fold already, unless the fold that it waited for was enough.
+func (f *figures) foldUnless(ctx context.Context, enough func() bool) error {
+	if enough() {
+		return nil
+	}
+	select {
+	case f.folding <- struct{}{}:
+		defer func() { <-f.folding }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait to aggregate stored metrics: %w", ctx.Err())
+	}
+	for !enough() {
 		more, err := f.fold(ctx)
 		if err != nil {
 			return fmt.Errorf("aggregate stored metrics: %w", err)
@@ -148,6 +164,7 @@ func (f *figures) FoldFigures(ctx context.Context) error {
 			return nil
 		}
 	}
+	return nil
 }
 
 // message is a message that ends a run.
@@ -164,13 +181,20 @@ func (f *figures) fold(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	f.known.Store(from.Through)
-	c, err := f.store.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{f.store.runSubject("*")}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq: from.Through + 1, HeadersOnly: true,
+	c, err := f.store.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: f.store.runSubject("*"), DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from.Through + 1,
+		HeadersOnly: true, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: foldTimeout,
 	})
 	if err != nil {
 		return false, err
 	}
+	defer func() {
+		// At every purge the server counts what each consumer has left to read. It deletes this one anyway after
+		// the timeout.
+		deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
+		defer cancel()
+		_ = f.store.stream.DeleteConsumer(deleting, c.CachedInfo().Name)
+	}()
 	pending := int(c.CachedInfo().NumPending) //nolint:gosec // messages of one stream
 	if pending == 0 {
 		return false, nil
@@ -197,6 +221,7 @@ func (f *figures) fold(ctx context.Context) (more bool, err error) {
 // subject of their hour.
 func (f *figures) read(c jetstream.Consumer, n int) (through uint64, ends map[string][]message, err error) {
 	ends = map[string][]message{}
+	delivered := uint64(0)
 	for n > 0 {
 		batch, err := c.FetchNoWait(min(n, 500))
 		if err != nil {
@@ -208,6 +233,9 @@ func (f *figures) read(c jetstream.Consumer, n int) (through uint64, ends map[st
 			meta, err := m.Metadata()
 			if err != nil {
 				return 0, nil, err
+			}
+			if delivered++; meta.Sequence.Consumer != delivered {
+				return 0, nil, errors.New("a message was lost on its way from the server: retry")
 			}
 			through = meta.Sequence.Stream
 			encoded := m.Headers().Get(figuresHeader)

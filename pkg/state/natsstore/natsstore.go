@@ -120,7 +120,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if have := s.stream.CachedInfo().Config; have.MaxAge != 0 || have.MaxMsgsPerSubject > 0 {
 		return nil, fmt.Errorf("stream %s has the limits max_age %s and max_msgs_per_subject %d, with which NATS would delete runs: set both to unlimited with `nats stream edit %[1]s`", want.Name, have.MaxAge, have.MaxMsgsPerSubject)
 	}
-	s.figures.store = s
+	s.figures.store, s.figures.folding = s, make(chan struct{}, 1)
 	s.clock.local = cfg.Now
 	info, err := s.readClock(ctx)
 	if err != nil {
