@@ -174,6 +174,39 @@ func TestCrashHere(t *testing.T) {
 	})
 }
 
+// A call that must not be made again has an unknown outcome after a crash. The outcome is committed before the model
+// reads it: crashes in different turns are no attempts at the same one, which would end the run poisoned, and no lost
+// call of the model, which would count toward its limits.
+func TestCrashInEachTurn(t *testing.T) {
+	t.Parallel()
+	looked := turnpike.Probe(func(context.Context, Refund) (string, turnpike.Outcome, error) { return "", tool.Unknown, nil })
+	for name, opts := range map[string][]turnpike.ToolOption{"plain": nil, "probe": {looked}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const turns = 7
+				crashed := map[int]bool{}
+				pay := turnpike.NewTool("pay", "Pays.", func(ctx context.Context, r Refund) (string, error) {
+					if !crashed[r.Cents] {
+						crashed[r.Cents] = true
+						tt.CrashHere(ctx)
+					}
+					return "paid", nil
+				}, opts...)
+				k := tt.New(t, turnpike.Options{Tools: []turnpike.Tool{pay}})
+				var script []model.Scripted
+				for i := range turns {
+					script = append(script, tt.Calls("pay", Refund{"7", i}))
+				}
+				run := k.Start(turnpike.Agent{Name: "clerk", Tools: turnpike.Use(pay)}, "Order 7", append(script, tt.Says("Done."))...)
+				if i := k.WaitIdle(run); i.Status != "completed" || len(crashed) != turns || i.Usage.ModelCalls != turns+1 {
+					t.Errorf("%s after %d crashes and %d calls of the model, want completed after %d and %d", i.Status, len(crashed), i.Usage.ModelCalls, turns, turns+1)
+				}
+			})
+		})
+	}
+}
+
 func TestCrashHereNeedsAKit(t *testing.T) {
 	t.Parallel()
 	defer func() {

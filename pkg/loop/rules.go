@@ -100,8 +100,14 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 	switch ev := ev.(type) {
 	case TurnBegan:
 		t.at = ev.At
+		open := len(t.s.Open) > 0
 		if d, over := t.begin(ev); over {
 			return d
+		}
+		if open && len(t.s.Open) == 0 {
+			// An earlier attempt left results of all calls. They are committed before the next call of the model, so
+			// that each turn has attempts of its own.
+			return l.dispatch(t)
 		}
 		return l.proceed(t)
 	case ModelResponded:
