@@ -252,7 +252,7 @@ type WorkerConfig struct {
 	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that may use the store and the bus concurrently, on a worker that tenants share. Default: 4 per processor, at least 8."`
 	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools and long responses of models, in MiB: a call of a tool starts when its max_result is free."`
 	FileMemoryMiB int64         `name:"file-memory-mib" env:"TURNPIKE_FILE_MEMORY_MIB" default:"256" help:"Memory for the contents of files in model calls, in MiB: a call waits until three times the size of its files is free."`
-	ViewsMiB      int64         `name:"views-mib" env:"TURNPIKE_VIEWS_MIB" default:"512" help:"Memory for the views of runs above 1 MiB, in MiB: a turn reads its run's history when twice its size is free."`
+	ViewsMiB      int64         `name:"views-mib" env:"TURNPIKE_VIEWS_MIB" default:"512" help:"Memory for the views of runs above 256 KiB, in MiB: a turn reads its run's history when twice its size is free."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Non-public addresses that HTTP tools, MCP servers and remote agents may use, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Non-public addresses that the base_url of models may use, in addition to those of --http-allow, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, separated by commas, as in the first word of a command; * is any."`

@@ -184,7 +184,7 @@ type Config struct {
 	// until three times the size of its files is free. Default 256 MiB.
 	FileMemory int64
 
-	// ViewMemory is the memory for what models see of runs, for views above 1 MiB, in bytes: a turn reads its log
+	// ViewMemory is the memory for what models see of runs, for views above 256 KiB, in bytes: a turn reads its log
 	// when twice its size is free, and waits or is released until then. Default 512 MiB.
 	ViewMemory int64
 

@@ -26,7 +26,7 @@ func newMetrics(r *prometheus.Registry, calls *timelimit.Calls, answers, views *
 			func() float64 { return float64(calls.Abandoned()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_answer_bytes", Help: "Memory reserved for the answers of tools."},
 			func() float64 { return float64(answers.Bytes()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_view_bytes", Help: "Memory reserved for the histories of runs above 1 MiB."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_view_bytes", Help: "Memory reserved for the histories of runs above 256 KiB."},
 			func() float64 { return float64(views.Bytes()) }),
 	} {
 		errs = append(errs, r.Register(c))

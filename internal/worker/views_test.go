@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,6 +126,67 @@ func TestWaitForMemoryOfAView(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 		s.endsAtAttempt(id, 1)
 	}
+}
+
+// A response that makes a view large takes memory of the same budget while its tools run. A turn that finds none free
+// leaves its response in the journal, and another attempt continues from there: no call of the model is repeated.
+func TestLargeResponsesShareMemory(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	var now, most, calls atomic.Int64
+	began, release := make(chan struct{}, 100), make(chan struct{})
+	s.tools["send"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		began <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return tool.Result{Content: "sent"}, nil
+	})
+	s.model = counting{scripted.New(), &calls}
+	cfg := s.config()
+	cfg.ViewMemory, cfg.Slots = 8<<20, 100 // a tenant's half is for two of its responses
+	s.work(cfg)
+	large := model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "send", Arguments: json.RawMessage(`{"text":"` + strings.Repeat("x", 900<<10) + `"}`)}}}
+	var runs []state.RunID
+	for range 6 {
+		runs = append(runs, s.submit(state.Limits{}, []agent.Tool{{Name: "send"}}, large, model.Scripted{Text: "done"}))
+	}
+	for _, id := range runs {
+		s.await(id, "a journaled response", func(state.State) bool {
+			log, err := s.store.Log(t.Context(), id, 0, 0)
+			return err == nil && slices.ContainsFunc(log, func(e state.Entry) bool { return e.Type == state.EntryModel })
+		})
+	}
+	<-began
+	<-began
+	close(release)
+	for _, id := range runs {
+		s.awaitReason(id, state.EndCompleted)
+		s.endsAtAttempt(id, 1)
+	}
+	if n := most.Load(); n != 2 {
+		t.Errorf("tools of %d large responses ran at once, want 2", n)
+	}
+	if n := calls.Load(); n != int64(2*len(runs)) {
+		t.Errorf("the model was called %d times for %d runs of two turns", n, len(runs))
+	}
+}
+
+// counting counts the calls of a model.
+type counting struct {
+	model.Provider
+
+	calls *atomic.Int64
+}
+
+func (c counting) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	c.calls.Add(1)
+	return c.Provider.Generate(ctx, r, onDelta)
 }
 
 // endsAtAttempt requires the last turn of a run to have been made at its n-th attempt.

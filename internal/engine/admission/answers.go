@@ -156,6 +156,25 @@ func (r *Reservation) Grow(n int64) bool {
 	return true
 }
 
+// GrowTo reserves memory until the reservation has n bytes, or the whole budget if n is more, if it is free now. It
+// reports whether the reservation has them. The only reservation of a tenant may have more than the tenant's share.
+func (r *Reservation) GrowTo(n int64) bool {
+	a := r.of
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	more := min(n, a.limit) - r.bytes
+	if more <= 0 {
+		return true
+	}
+	own := a.tenants[r.tenant]
+	if own > r.bytes && own+more > a.Share() || a.used+more > a.limit {
+		return false
+	}
+	a.add(r.tenant, more)
+	r.bytes += more
+	return true
+}
+
 // Shrink returns all but n bytes to the budget.
 func (r *Reservation) Shrink(n int64) {
 	r.of.mu.Lock()

@@ -84,3 +84,27 @@ func TestAnswersOneAtATime(t *testing.T) {
 		t.Errorf("%d bytes are reserved at the end", a.Bytes())
 	}
 }
+
+// A reservation grows to what is free of its tenant's share, or of the budget if it is the tenant's only one.
+func TestReservationGrows(t *testing.T) {
+	t.Parallel()
+	a := admission.NewAnswers(100)
+	first, other := a.Empty("a"), a.Empty("b")
+	for _, step := range []struct {
+		of   *admission.Reservation
+		to   int64
+		want bool
+		used int64
+	}{{first, 60, true, 60}, {first, 50, true, 60}, {other, 50, false, 60}, {other, 40, true, 100}, {first, 61, false, 100}} {
+		if got := step.of.GrowTo(step.to); got != step.want || a.Bytes() != step.used {
+			t.Errorf("GrowTo(%d) = %t with %d bytes in use, want %t with %d", step.to, got, a.Bytes(), step.want, step.used)
+		}
+	}
+	other.Release()
+	if second := a.Empty("a"); second.GrowTo(1) {
+		t.Error("a tenant has more than its share in two reservations")
+	}
+	if !first.GrowTo(1000) || a.Bytes() != 100 {
+		t.Errorf("%d bytes are in use, want the whole budget", a.Bytes())
+	}
+}

@@ -63,7 +63,8 @@ func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 }
 
 // perform carries out an effect, and lets the loop decide what follows. It flushes a result that the effect has
-// left to the commit, unless the turn commits next. It journals a response that hooks wait for.
+// left to the commit, unless the turn commits next. It journals a response that hooks wait for, and reserves memory
+// for one that is large.
 func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
 	ev, err := t.act(ctx, e)
 	if err != nil {
@@ -83,7 +84,7 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 	switch next.(type) {
 	case loop.RunTools, loop.RunHooks: // they journal the response themselves
-		return next, nil
+		return next, t.growView(ctx)
 	default:
 		return next, t.recordResponse(ctx)
 	}

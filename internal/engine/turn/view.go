@@ -11,7 +11,7 @@ import (
 const (
 	// smallView is the maximum memory of a log, from its last checkpoint on, that a turn reads with its claim and
 	// without a reservation.
-	smallView = 1 << 20
+	smallView = 256 << 10
 
 	// copiesOfView is the number of times that a large view is in memory: in the log, and in what is encoded from
 	// it, which is a checkpoint or the request to a model.
@@ -36,7 +36,7 @@ func (t *turn) readView(ctx context.Context) error {
 		if k.cfg.Views.Waiting(tenant) <= k.cfg.WaitForViews {
 			return nil
 		}
-		return &effect.PostponedError{Delay: k.cfg.Periods.RedeliveryDelay, Reason: fmt.Sprintf("the run's history takes %d MiB, and other turns use the memory for them; nothing to do, a worker continues it when memory is free. If this repeats, raise TURNPIKE_VIEWS_MIB or add workers", size>>20)}
+		return k.noMemory(size)
 	}); err != nil {
 		if cause := context.Cause(ctx); cause != nil && upkeep.LeaseOver(cause) {
 			return fmt.Errorf("%w: %w", effect.ErrDrop, cause)
@@ -56,6 +56,32 @@ func (t *turn) readView(ctx context.Context) error {
 	t.claim.Journal, t.claim.Signals, t.claim.Abort = c.Journal, c.Signals, c.Abort
 	t.effects.Starts = c.Journal.Starts
 	return nil
+}
+
+// growView reserves memory for a response that has made the view large, before the turn waits for tools or hooks with
+// it. It must not wait for memory while it has some, and the response has been paid for: if the memory is not free, it
+// journals the response and returns an *effect.PostponedError. The next attempt has the memory for all of it before it
+// begins.
+func (t *turn) growView(ctx context.Context) error {
+	size := t.s.LogBytes
+	if size <= smallView {
+		return nil
+	}
+	if t.view == nil {
+		t.view = t.taker.cfg.Views.Empty(t.s.Tenant)
+	}
+	if t.view.GrowTo(copiesOfView * size) {
+		return nil
+	}
+	if err := t.journal.Response(ctx, t.s.Log); err != nil || ctx.Err() != nil {
+		return err // act reports why ctx has ended
+	}
+	return t.taker.noMemory(size)
+}
+
+// noMemory is the error of a turn that another attempt must take because there is no memory for the run's view.
+func (k *Taker) noMemory(size int64) error {
+	return &effect.PostponedError{Delay: k.cfg.Periods.RedeliveryDelay, Reason: fmt.Sprintf("the run's history takes %d KiB, and other turns use the memory for them; nothing to do, a worker continues it when memory is free. If this repeats, raise TURNPIKE_VIEWS_MIB or add workers", size>>10)}
 }
 
 // viewBytes estimates the memory of the log of a turn, of its pending signals and of the results in its journal.
