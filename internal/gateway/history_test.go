@@ -1,13 +1,17 @@
 package gateway_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/gateway"
@@ -18,7 +22,7 @@ import (
 )
 
 // historyGateway returns a gateway with the agent a on a store, and a function that sends requests to it.
-func historyGateway(t *testing.T, store *memstore.Store) func(method, path, body string) *httptest.ResponseRecorder {
+func historyGateway(t *testing.T, store state.Store) func(method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	g, err := gateway.New(store, membus.New(), gateway.Config{StoreBudget: time.Minute})
 	if err != nil {
@@ -161,4 +165,54 @@ func TestForkAcrossCheckpoints(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Errorf("messages and turns with checkpoints:\n%s\nwithout:\n%s", texts[1], texts[0])
 	}
+}
+
+// slowCopies is a store that takes a second to read a page of a log, and counts reads in progress.
+type slowCopies struct {
+	state.Store
+
+	now, most atomic.Int64
+}
+
+func (s *slowCopies) LogPage(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error) {
+	s.most.Store(max(s.most.Load(), s.now.Add(1)))
+	defer s.now.Add(-1)
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return s.Store.LogPage(ctx, id, after, limit, bytes)
+}
+
+// A tenant forks one run with a large log at a time: a server of Redis does nothing else while it copies megabytes.
+// Those that wait too long are refused.
+func TestLargeForksWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowCopies{Store: memstore.New(memstore.Config{})}
+		do := historyGateway(t, store)
+		run := submitted(t, "run_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+		run = run.Append(state.Entry{Type: state.EntryTransition, Reason: state.UserMessage, At: run.CreatedAt, Messages: []state.Message{state.UserText(strings.Repeat("z", 1<<20))}})
+		if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		var forks sync.WaitGroup
+		var made, refused atomic.Int64
+		for range 20 {
+			forks.Go(func() {
+				switch w := do(http.MethodPost, "/v1/runs/"+string(run.ID)+"/fork", `{"turn":0}`); {
+				case w.Code == http.StatusAccepted:
+					made.Add(1)
+				case w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") != "":
+					refused.Add(1)
+				default:
+					t.Errorf("a fork = %d %.300s", w.Code, w.Body)
+				}
+			})
+		}
+		forks.Wait()
+		if store.most.Load() != 1 || made.Load() == 0 || refused.Load() == 0 {
+			t.Errorf("%d forks at once, %d made, %d refused; want one at once, some made and some refused", store.most.Load(), made.Load(), refused.Load())
+		}
+	})
 }

@@ -37,9 +37,9 @@ func (h handlers) routes() map[string]server.Route {
 	files, webhooks := resource.NewFiles(s.Files), resource.NewWebhooks(s.Webhooks)
 	evaluations := resource.NewEvaluations(s.Evaluations)
 	schedules := resource.NewSchedules(s.Schedules)
-	listed := &limit.Lists{}
-	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed.Handler(h)) }
-	listRuns := func(h exchange.Handler) server.Route { return server.For(service.ReadRuns, listed.Handler(h)) }
+	listed := limit.Lists()
+	list := func(h exchange.Handler) server.Route { return server.For(service.Read, listed(h)) }
+	listRuns := func(h exchange.Handler) server.Route { return server.For(service.ReadRuns, listed(h)) }
 	return map[string]server.Route{
 		"POST /v1/runs":                    server.For(service.Submit, h.submissions.Post),
 		"GET /v1/runs":                     listRuns(runs.List).Repeats("status"),

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/turnstile"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -45,7 +47,16 @@ func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (st
 	if err := checkKey(sub.key); err != nil {
 		return state.State{}, err
 	}
-	run, err := s.newFork(ctx, c, in)
+	source, err := s.load(ctx, c, in.Run)
+	if err != nil {
+		return s.earlier(ctx, sub, err)
+	}
+	leave, err := s.enterFork(ctx, source)
+	if err != nil {
+		return state.State{}, err
+	}
+	defer leave()
+	run, err := s.newFork(ctx, c, source, in)
 	if err != nil {
 		return s.earlier(ctx, sub, err)
 	}
@@ -57,12 +68,32 @@ func (s *Submissions) fork(ctx context.Context, c access.Caller, in Forking) (st
 	return st, nil
 }
 
-// newFork returns the run that a caller requests, if the caller may start it.
-func (s *Submissions) newFork(ctx context.Context, c access.Caller, in Forking) (state.State, error) {
-	source, err := s.load(ctx, c, in.Run)
-	if err != nil {
-		return state.State{}, err
+const (
+	// largeFork is the size of a log from which the store takes so long to copy it that a tenant's forks wait for each
+	// other.
+	largeFork = 1 << 20
+
+	// forkWait is the maximum time that a large fork waits for another one.
+	forkWait = 5 * time.Second
+)
+
+// enterFork lets one fork of a large log of a tenant in at a time: a server of Redis does nothing else while it copies
+// megabytes. The caller must call leave.
+func (s *Submissions) enterFork(ctx context.Context, source state.State) (leave func(), err error) {
+	if source.LogBytes < largeFork {
+		return func() {}, nil
 	}
+	leave, err = s.largeForks.Enter(ctx, source.Tenant)
+	if errors.Is(err, turnstile.ErrFull) {
+		p := problem(tooMany, api.CodeTooManyReads, "another run with a log above %d bytes is being forked for this tenant, and run %s has %d: fork one at a time", largeFork, source.ID, source.LogBytes)
+		p.RetryAfter = RetryAfter
+		return nil, p
+	}
+	return leave, err
+}
+
+// newFork returns the run that a caller requests, if the caller may start it.
+func (s *Submissions) newFork(ctx context.Context, c access.Caller, source state.State, in Forking) (state.State, error) {
 	if in.Request.Instructions != nil {
 		if err := s.checkInstructions(ctx, c); err != nil {
 			return state.State{}, err

@@ -20,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/retention"
+	"github.com/turnpike-dev/turnpike/internal/turnstile"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -143,7 +144,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	s.Runs = &Runs{core: k, cleaner: cleaner}
 	s.Drafts = &Drafts{core: k, defs: defs}
 	s.Agents = &Agents{core: k, defs: defs, drafts: s.Drafts}
-	s.Submissions = &Submissions{core: k, defs: defs}
+	s.Submissions = &Submissions{core: k, defs: defs, largeForks: turnstile.New(1, forkWait)}
 	s.Signals = &Signals{core: k, defs: defs}
 	s.Batches = &Batches{core: k}
 	delivered := &deliveries{core: k, submissions: s.Submissions, signals: s.Signals}

@@ -22,6 +22,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/memory"
+	"github.com/turnpike-dev/turnpike/internal/turnstile"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -80,7 +81,8 @@ type Submission struct {
 type Submissions struct {
 	*core
 
-	defs *definitions
+	defs       *definitions
+	largeForks *turnstile.Turnstile
 }
 
 // Submit stores a run and publishes its first turn. The run is durable when Submit returns; the outbox publishes the
