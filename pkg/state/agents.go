@@ -12,16 +12,16 @@ const DefaultTenant = "default"
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
 // several tenants may use the same one. A name is any text that is not empty.
 type Agents interface {
-	// PutAgent stores a definition as the next version of name. The first version is 1, and a deletion does not reset
-	// the numbers. The caller must pass the definition as json.Marshal encodes it, because stores compare bytes:
-	// unless always is set, PutAgent stores nothing if the agent is not deleted and its latest version has the same
-	// bytes, and returns that version. So concurrent calls with equal definitions make one version; each other call
-	// makes its own. With always, a repetition after an unknown outcome may store the definition twice.
+	// PutAgent stores a definition as the next version of name. The first version is 1, and a deletion does
+	// not reset the numbers. The caller must pass the definition as json.Marshal encodes it, because stores
+	// compare bytes: unless always is set, PutAgent stores nothing if the agent is not deleted and its latest
+	// version has the same bytes, and returns that version. So concurrent calls with equal definitions and
+	// without always make one version; each other call makes its own. A repetition after an unknown outcome
+	// may store the definition twice with always, or if another call has changed the agent in between.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
-	// deleted agent has no latest version, but its numbered ones stay for the runs that pinned
-	// them.
+	// deleted agent has no latest version, but its numbered ones stay for the runs that use them.
 	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
 
 	// AgentNames returns the names of the agents of a tenant, sorted. Definitions have up to a
@@ -39,8 +39,8 @@ type Agents interface {
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 
-// EachAgent calls visit with the latest version of every agent of a tenant, in the order of their
-// names. It returns the first error of the store or of visit. It omits agents that are deleted in between.
+// EachAgent calls visit with the latest version of every agent of a tenant, in the order of their names.
+// It returns the first error of the store or of visit. It omits agents that are deleted while it runs.
 func EachAgent(ctx context.Context, agents Agents, tenant string, visit func(AgentVersion) error) error {
 	names, err := agents.AgentNames(ctx, tenant)
 	if err != nil {

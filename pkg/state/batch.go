@@ -17,9 +17,9 @@ const BatchDetail = "batch"
 // Batch is the position of a run among those submitted together (L8).
 //
 // The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts once run
-// i-MaxParallel, and every earlier run of the lane, has left the lane. A run leaves its lane when
-// it ends or, without CountWaiting, when it first waits for a person. So at most MaxParallel runs
-// are in flight, not counting those that have resumed after such a wait, without a shared counter.
+// i-MaxParallel, and every earlier run of the lane, has left the lane. A run leaves its lane when it ends
+// or, without CountWaiting, when it first waits for a person. So at most MaxParallel runs are in flight
+// without a shared counter, not counting those that were continued after such a wait or after their end.
 //
 // The ids of a batch are consecutive, so each can be computed from any other without a stored list.
 type Batch struct {

@@ -2,10 +2,11 @@ package state
 
 import "slices"
 
-// Checkpoint stands for the entries of a log before it. A turn begins with one when the log has grown far beyond what
-// the model sees (see loop.Checkpoint): from then on, a claim and whoever else needs only the state of a run read
-// the log from there. The entries before it stay in the log, for people. All code that folds a log takes what it
-// needs of earlier entries from the checkpoint that the log begins with, and ignores a checkpoint elsewhere.
+// Checkpoint stands for the entries of a log before it. A turn begins with one when the log has
+// grown far beyond what the model sees (see loop.Checkpoint). Once that turn is committed, claims,
+// and other readers that need only the state of the run, read the log from the checkpoint on. The
+// entries before it stay in the log, for people. All code that folds a log takes what it needs of
+// earlier entries from the checkpoint that the log begins with, and ignores a checkpoint elsewhere.
 type Checkpoint struct {
 	// Messages are the view of the entries before, as View returns it. They are stored apart from the rest.
 	Messages []Message `json:"-"`
@@ -13,8 +14,9 @@ type Checkpoint struct {
 	// Previous is the number of the checkpoint before this one, or 0.
 	Previous int64 `json:"previous,omitempty"`
 
-	// Submitted are the ids of those of Messages that the submission had. Edited are the arguments of calls that a
-	// person or a hook has edited, by the ids of the messages with their results.
+	// Submitted are the ids of those of Messages that came with the submission,
+	// except the history that a fork shares. Edited are the arguments of calls that
+	// a person or a hook has edited, by the ids of the messages with their results.
 	Submitted []string          `json:"submitted,omitempty"`
 	Edited    map[string]string `json:"edited,omitempty"`
 
@@ -44,9 +46,9 @@ type Checkpoint struct {
 	// Largest is the highest usage of one response, for each limit separately.
 	Largest Usage `json:"largest,omitzero"`
 
-	// Of the last response: the time, the text, and the tokens of its prompt and of itself unless a compaction
-	// followed. Answer are the output tokens of the last one whose usage is known. Cached is what the provider's
-	// cache then had.
+	// CalledAt is the time of the last response, and Text its text, nil without one. Window is the number of its
+	// input and output tokens, 0 if that is not known or a compaction followed. Answer is the number of output
+	// tokens of the last response whose usage is known, and Cached what the provider's cache had after it.
 	CalledAt Time          `json:"called_at,omitzero"`
 	Text     *string       `json:"text,omitempty"`
 	Window   int64         `json:"window,omitempty"`

@@ -38,24 +38,22 @@ type Deletions interface {
 	// sealed the run since, or if the run does not exist, and then returns nil.
 	Unseal(ctx context.Context, id RunID, token string) error
 
-	// Delete deletes a run that has ended, sealed or not, with everything that the store keeps about
-	// it: its log, inbox and journal, the ids of its signals, the runs that Admit has counted below
-	// it, its place in lists and counts, and its idempotency key unless another run owns that by now.
-	// It leaves a marker under the id for MarkerLifetime, and records the status of a run of a batch,
-	// see DeletedOfBatch. The error is a *NotEndedError, and Delete changes nothing, if the run has not
-	// ended; ErrDeleted or ErrNotFound if it does not exist. So a repetition returns ErrDeleted, after
-	// it has removed what a failure of the first call may have left. The caller must delete the run's
-	// descendants first: Delete does not check that.
+	// Delete deletes a run that has ended, sealed or not, with everything that the store keeps about it: its log,
+	// inbox and journal, the ids of its signals, the runs that Admit has counted below it, its place in lists and
+	// counts, and its idempotency key unless another run owns that by now. It leaves a marker under the id for
+	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is a *NotEndedError,
+	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a
+	// repetition returns ErrDeleted if an earlier call has deleted the run, after it has removed what a failure of
+	// that call may have left. The caller must delete the run's descendants first: Delete does not check that.
 	Delete(ctx context.Context, id RunID) error
 
-	// PreventCreation stores the marker of a deleted run under the id of a run that does not exist,
-	// so that Create refuses it for MarkerLifetime. It does nothing if the run or a marker exists,
-	// and then returns nil.
+	// PreventCreation stores the marker of a deleted run under the id of a run that
+	// does not exist, so that Create returns ErrDeleted for that id for MarkerLifetime.
+	// It does nothing if the run or a marker exists, and then returns nil.
 	PreventCreation(ctx context.Context, tenant string, id RunID) error
 
-	// DeletedOfBatch returns the record of the deleted runs of the batch whose first run is first,
-	// or ErrNotFound if none was deleted. The record lasts for DeletedBatchLifetime after the last run
-	// of the batch was deleted.
+	// DeletedOfBatch returns the record of the deleted runs of the batch whose first run is first, or ErrNotFound
+	// if none was deleted. The record lasts until DeletedBatchLifetime after all runs of the batch were deleted.
 	DeletedOfBatch(ctx context.Context, first RunID) (DeletedBatch, error)
 }
 

@@ -67,10 +67,10 @@ type Documents interface {
 	PutDocument(ctx context.Context, kind DocumentKind, name string, data json.RawMessage) error
 
 	// ReplaceDocument replaces was, the document as the caller read it, with data. If was is nil, the
-	// document must not exist; if data is nil, ReplaceDocument deletes it. If the store would return other
-	// bytes than was, ReplaceDocument changes nothing and returns ErrChanged. If several callers have read
-	// the same document, one of them replaces it. A repetition after an unknown outcome may find its own
-	// change, and then returns ErrChanged.
+	// document must not exist; if data is nil, ReplaceDocument deletes it. If the store would return
+	// other bytes than was, ReplaceDocument changes nothing and returns ErrChanged. If several callers
+	// have read the same document, one of them replaces it; concurrent deletions may all return nil. A
+	// repetition after an unknown outcome may find its own change, and then returns ErrChanged.
 	ReplaceDocument(ctx context.Context, kind DocumentKind, name string, was, data json.RawMessage) error
 
 	// Document returns the current document, or ErrNotFound.
@@ -130,11 +130,10 @@ type Audits interface {
 	// unknown outcome, the entry may appear twice.
 	AppendAudit(ctx context.Context, tenant string, entry json.RawMessage) error
 
-	// Audit returns up to limit entries of a tenant, newest first, and the cursor of the next page,
-	// which is empty at the end. An empty cursor starts with the newest. The error is an
-	// *InvalidCursorError for a text that cannot be a cursor; the store need not detect a cursor that
-	// it has not returned. Limit is more than 0. The next page of a list does not change when entries
-	// are added.
+	// Audit returns up to limit entries of a tenant, newest first, and the cursor of the next page, which
+	// is empty at the end. An empty cursor starts with the newest. The error is an *InvalidCursorError
+	// for a text that cannot be a cursor; the store need not detect a cursor that it has not returned.
+	// Limit is more than 0. Entries that are added while a caller reads pages are not on the next ones.
 	Audit(ctx context.Context, tenant, cursor string, limit int) (entries []json.RawMessage, next string, err error)
 }
 

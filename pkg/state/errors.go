@@ -100,9 +100,9 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("the log of run %s has %d entries in the store, and the change needs %d: the store has lost writes: check whether it was restored from a backup or failed over to an older replica", e.ID, e.Have, e.From)
 }
 
-// UnconfirmedError reports a change that the store has made, but that fewer replicas have confirmed
-// than the deployment requires: a failover may lose it. The caller may repeat it like a call whose
-// outcome is unknown.
+// UnconfirmedError reports a change that reached the store, but that fewer copies (replicas, or
+// the server's disk) have confirmed in time than the deployment requires: a failover or a crash
+// of the server may lose it. The caller may repeat it like a call whose outcome is unknown.
 type UnconfirmedError struct {
 	Have, Want int  // replicas
 	Unsynced   bool // the server itself has not synced it to disk

@@ -28,15 +28,14 @@ const (
 // HourlyFigures sums up the runs that have ended, for each tenant, hour, agent and model. Commit
 // adds to the sums and nothing subtracts from them: they outlive the runs.
 type HourlyFigures interface {
-	// Figures returns the sums of a tenant for the hours that begin in the interval [from, to), the
-	// oldest first and without hours that have none. It includes every commit that has returned. The
-	// order of an hour's series is not defined. The interval has at most MaxFiguresHours hours.
+	// Figures returns the sums of a tenant for the hours that begin in the interval [from, to), the oldest
+	// first and without hours that have none. It includes every commit that has returned. The order of an
+	// hour's series is not defined. The caller must pass an interval of at most MaxFiguresHours hours.
 	Figures(ctx context.Context, tenant string, from, to time.Time) ([]HourFigures, error)
 
-	// FoldFigures completes commits that have stored their Figures next to the run, so that they
-	// take no more space than the sums do. Workers call it once a minute. A store whose commits
-	// write to the sums themselves returns nil. FoldFigures, a commit or the server removes the sums of an
-	// hour after FiguresLifetime.
+	// FoldFigures adds to the sums the Figures that commits have so far stored elsewhere in the store, and deletes
+	// them there. Workers call it once a minute. A store whose commits write to the sums themselves does nothing
+	// and returns nil. FoldFigures, a commit or the server removes the sums of an hour after FiguresLifetime.
 	FoldFigures(ctx context.Context) error
 }
 

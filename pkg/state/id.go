@@ -62,8 +62,9 @@ func (id RunID) MadeAt() Time {
 	return At(ulid.Time(parsed.Time()))
 }
 
-// ReplayID returns the id of the run that replays a dead submission: letter seq of a tenant, stored
-// at the given time. It is the same for every replay. Each tenant numbers its own letters.
+// ReplayID returns the id of the run that a replay of a dead-lettered submission
+// creates: the tenant's dead letter number seq, which was stored at the time at.
+// Every replay of the letter has the same id. Each tenant numbers its own letters.
 func ReplayID(tenant string, seq uint64, at Time) RunID {
 	return derived(at, fmt.Sprintf("dead/%s/%d/%d", tenant, seq, at.UnixMilli()))
 }

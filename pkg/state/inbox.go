@@ -13,8 +13,8 @@ const (
 	MaxSignalBytes = 8 << 20 // encoded
 )
 
-// InboxFullError reports a signal that does not fit into the run's inbox. The sender may send it again
-// after the run's next turn, which empties the inbox, unless Signals is 1: then the signal alone is too large.
+// InboxFullError reports a signal that does not fit into the run's inbox. The sender may send it again after the
+// run's next turn, which consumes the signals in the inbox, unless Signals is 1: then the signal alone is too large.
 type InboxFullError struct {
 	ID           RunID
 	Signals      int64 // including this one
@@ -40,8 +40,8 @@ type Abort struct {
 // Signals delivers messages from outside to a run.
 type Signals interface {
 	// Signal puts sig into the inbox of a run, and queues the run if it is Waiting or has ended: it
-	// is then due after delay. It makes these checks, in this order, and changes nothing if one
-	// fails, after a run that does not exist, was deleted or has a newer format:
+	// is then due after delay. It first checks that the run exists, was not deleted and has no newer
+	// format. Then it makes the following checks, in this order, and changes nothing if one fails:
 	//
 	//   - If one of the run's last 1,000 signals had this Key, Signal returns the zero Wake and nil,
 	//     or ErrIdempotencyConflict if both signals have fingerprints and these differ. A caller that

@@ -29,9 +29,9 @@ func (n NewRun) IndexNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// IndexNames returns the names in an index of the runs that f selects, each with the first
-// run that is certain to be in it: see Indexed. It returns none if f selects runs of all tenants, and
-// none if f names a parent or a batch, which have fewer runs.
+// IndexNames returns the index names of those pairs of f.Metadata whose key is in f.Indexed, each
+// with the first run from which on the index has all runs with that pair. It returns none if f
+// selects runs of all tenants, and none if f names a parent or a batch, which have fewer runs.
 func (f Filter) IndexNames() map[string]RunID {
 	if f.Tenant == "" || f.Parent != "" || len(f.Parents) > 0 || f.Batch != "" {
 		return nil

@@ -5,9 +5,9 @@ import "cmp"
 // lostMessage explains the end of a run that the store lost.
 const lostMessage = "the store has lost the checkpoint of this run, so it cannot continue: submit its input again as a new run"
 
-// Lost returns the replacement of s, whose checkpoint the store has lost: a failed run with only
-// its end in the log. It keeps what is fixed at submission, as far as the caller has it. Versions
-// and log entries start from one again.
+// Lost returns the replacement of s, a run that the store has lost: a failed run with
+// only its end in the log. It keeps what is fixed at submission, the batch and the trace
+// context, as far as the caller has them. Versions and log entries start from one again.
 func (s State) Lost(at Time, detail string) (State, error) {
 	lost := State{
 		ID: s.ID, Agent: s.Agent, AgentVersion: s.AgentVersion, Loop: s.Loop, Tenant: cmp.Or(s.Tenant, DefaultTenant), Priority: cmp.Or(s.Priority, Normal),
@@ -21,9 +21,9 @@ func (s State) Lost(at Time, detail string) (State, error) {
 	return lost.Move(EndLost, Entry{At: at, Detail: detail, Error: &Error{Code: string(EndLost), Message: lostMessage}})
 }
 
-// LostInBatch returns what is known of a lost run, the one at index in the batch of s. Its agent is
-// unknown, because the runs of a batch may have several. It is also unknown whether the run had
-// started, so it implies nothing about the runs before it in its lane.
+// LostInBatch returns what is known of a lost run, the one at index in the batch of s; s must have a
+// batch. The agent is unknown, because the runs of a batch may have several. It is also unknown whether
+// the run had started, so the result is Skipped: it implies nothing about the runs before it in its lane.
 func (s State) LostInBatch(index int) State {
 	place := *s.Batch
 	place.Index, place.PendingInBatch, place.Skipped, place.LeftLane = index, false, true, false

@@ -122,7 +122,7 @@ type Part struct {
 
 	// CallID, Content, IsError, Images and Files of a tool result; Files are parts of type file. A part of
 	// a provider's tool has Content and IsError: the part of the result that the provider shows, cut at a
-	// limit. A part with an ID and without Arguments is the result of an earlier part of that ID.
+	// limit. Such a part with an ID and without Arguments is the result of an earlier one with the same ID.
 	CallID  string  `json:"call_id,omitempty"`
 	Content string  `json:"content,omitempty"`
 	IsError bool    `json:"is_error,omitempty"`
@@ -167,9 +167,9 @@ func (i Image) Link() string {
 // maxURL is the maximum of the URL of an image or a file, in bytes.
 const maxURL = 8 << 10
 
-// CheckURL returns an error for a URL of an image or a file that no provider loads, that has more than
-// 8 KiB, or that has a user or password, which the history would keep. Turnpike itself loads no URL. An empty
-// text is not an error.
+// CheckURL returns nil if text, the URL of an image or a file, is empty or an http or https
+// URL with a host, of at most 8 KiB. Providers load no other URLs. It refuses a URL with a
+// user or a password, because the history would keep them. Turnpike itself loads no URL.
 func CheckURL(text string) error {
 	if text == "" {
 		return nil

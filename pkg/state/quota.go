@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Quotas keep the rate limits that all workers of a deployment share (A17). A key names the unit
-// that a provider limits: a provider, an address, an API key and a group of models. A key consists
+// Quotas keep the rate limits that all workers of a deployment share (A17). A key names the unit that a
+// provider limits: a group of models that one API key uses at one address of a provider. A key consists
 // of letters, digits and hyphens. A store may delete its record of a key a day after the last use.
 //
 // A quota has its own clock, derived from the store's. That clock stands still during a pause and runs
@@ -24,10 +24,9 @@ type Quotas interface {
 	// negative, less.
 	Correct(ctx context.Context, key string, q Quota, tokens int64) error
 
-	// Pause makes Take admit no calls for d, because the provider demanded it (HTTP 429), and halves
-	// the rate after that, down to a twentieth. During a pause another one only extends it, if it ends
-	// later. A pause lasts at most an hour; a d of 0 or less means 2 s. The rate recovers by a
-	// twentieth of the full rate every 10 s.
+	// Pause makes Take admit no calls for d, because the provider demanded it (HTTP 429), and halves the rate after
+	// that, down to a twentieth. During a pause another one only extends it, if it ends later. A d above an hour
+	// counts as an hour, and one of 0 or less as 2 s. The rate recovers by a twentieth of the full rate every 10 s.
 	Pause(ctx context.Context, key string, d time.Duration) error
 
 	// Paused returns the keys whose rate a pause may still reduce. Callers need not call Take for
@@ -57,11 +56,11 @@ type Take struct {
 	NoReservation bool
 }
 
-// Taken is the result of Take. The caller may make the call if Wait is 0. Otherwise it must call
-// Take again with the Reservation after that time, measured on the store's clock. Take then admits
-// that call before those of all later callers, unless a Pause or a Correct has moved the time: it
-// then returns another Wait. A Reservation of 0 (with NoReservation, or if calls already wait for an
-// hour) means that the call has no place: the caller starts over.
+// Taken is the result of Take. The caller may make the call if Wait is 0. Otherwise it must call Take
+// again with the Reservation after that time, measured on the store's clock. Take then admits that call
+// before those of all later callers, unless a Pause, a Correct or callers that came after their own
+// reserved time have moved it: Take then returns another Wait. A Reservation of 0 (with NoReservation, or
+// if calls already wait for an hour) means that nothing is reserved: after Wait, the caller starts over.
 type Taken struct {
 	Wait        time.Duration
 	Reservation int64 // on the quota's own clock, in microseconds

@@ -114,11 +114,11 @@ var (
 	resting = []Status{Queued, Waiting, Completed, Incomplete, Failed, Cancelled}
 )
 
-// edges is the whole state machine: no other move is possible. The diagram in
-// docs/reference/state-machine.md is generated from it.
+// edges is the whole state machine: no other move is possible. The
+// diagram in docs/reference/state-machine.md is generated from it.
 //
-// Queued and Running are one status to the machine: a claim makes a queued run running and a commit
-// decides its next status, so a turn moves from the status that its claim found.
+// A move starts from the status in the header, which only moves change. A claim or a signal does not: the turn of
+// a run that a signal has woken moves from Waiting, or from the end of the run. So the machine has no Running.
 var edges = []edge{
 	{Submitted, fresh, Queued},
 	{Forked, fresh, Queued},

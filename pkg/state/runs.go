@@ -13,14 +13,16 @@ type Runs interface {
 	// State.Accepts. Create also schedules the run to be due after its RedeliveryDelay, so that no
 	// run is lost if the caller dies before it publishes the first turn.
 	//
-	// Create looks at the key first. If a run has the key, Create returns that run with Existing
-	// true, or ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run.
-	// If a run has the id, Create returns that run with Existing true, or ErrDeleted if it was deleted.
-	// A repetition therefore returns the run that the first call has created, with Existing true.
+	// Create looks at the key first. If a run has the key, Create returns that run with Existing true,
+	// or ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run. If the
+	// Create that took the key has not stored its run, Create stores run under the id of that call. If
+	// a run has the id, Create returns that run with Existing true, or ErrDeleted if it was deleted. A
+	// repetition therefore returns the run that the first call has created, with Existing true.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
-	// Load returns the current header of a run without its log, or ErrNotFound (ErrDeleted, if the
-	// run was deleted). So do all methods that name a run, unless their comment says otherwise.
+	// Load returns the current header of a run without its log. Like all methods that
+	// name a run, unless their comment says otherwise, it returns ErrNotFound if the run
+	// does not exist, and ErrDeleted, which is an ErrNotFound, if the run was deleted.
 	Load(ctx context.Context, id RunID) (State, error)
 
 	// LoadByKey returns the run that Create returns for this tenant, key and fingerprint, as Load
@@ -35,9 +37,9 @@ type Runs interface {
 	// log read it in pages: the next page follows the last entry of the previous one.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
-	// LogPage returns the entries that Log would return, but ends the page early, after at least one entry, once
-	// its entries have `bytes` bytes as stored. So a caller with a positive limit and positive bytes holds at most
-	// those bytes and one entry, however large the log is. bytes 0 means no bound.
+	// LogPage returns the entries that Log would return, but ends the page early, after at least one entry,
+	// once its entries have `bytes` bytes, as the store estimates them. So a caller with a positive limit and
+	// positive bytes holds about those bytes and one entry, however large the log is. bytes 0 means no bound.
 	LogPage(ctx context.Context, id RunID, after int64, limit, bytes int) (LogPage, error)
 
 	// Admit counts runs among the descendants of a root, up to limit of them in all, each run once
@@ -110,11 +112,10 @@ type Filter struct {
 	Cursor       string // opaque, from RunPage.Next
 	Limit        int    // 0 means 50
 
-	// Indexed maps metadata keys of Tenant to a run id each: the tenant's runs with that id, or a later
-	// one, were created with the key in NewRun.Indexed. It changes the cost of a list, not its result:
-	// of the runs from that id on, a store with an index examines only those with the value that
-	// Metadata has for the key. It examines all older ones, and a store without an index ignores
-	// Indexed. IndexNames has the names to look up.
+	// Indexed maps metadata keys of Tenant to a run id each: the tenant's runs with that id, or a later one, were
+	// created with the key in NewRun.Indexed. It changes the cost of a list, not its result: of the runs from that
+	// id on, a store with an index need examine only those with the value that Metadata has for the key. It also
+	// examines older ones, and a store without an index ignores Indexed. IndexNames has the names to look up.
 	Indexed map[string]RunID
 
 	// Bytes ends a page early, with Next, before the store would read more bytes than that for it, but

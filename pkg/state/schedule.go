@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// NoisyAbove is the number of runs in flight (queued or running) that one tenant may have on one
-// shard (RunID.Shard) before the tenant is noisy there. A store marks each run that it queues, or
-// that a commit claims eagerly, while there are more, including that run; its turn goes to the queue
-// that noisy tenants share. A tenant with a thousand runs in flight is noisy on nearly every shard, one
-// with ten on none. The mark is a hint, not a promise.
+// NoisyAbove is the number of runs in flight (queued or running) that one tenant may have on one shard (RunID.Shard)
+// before the tenant is noisy there. A store marks each run that it queues, or that a commit claims eagerly, while there
+// are more, including that run; its turn goes to the queue that noisy tenants share. A tenant with a thousand runs in
+// flight is noisy on about three quarters of the shards, one with ten on hardly any. The mark is a hint, not a promise.
 const NoisyAbove = 2
 
 // Schedule finds runs that need attention. A delay is the redelivery delay: the time that the
@@ -37,11 +36,10 @@ type Schedule interface {
 	//   - Any other Waiting run is due at its State.Due. An ended run is not due any more.
 	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
-	// MarkFinalized records that a worker finalized the run at seq log entries: it started
-	// the children, notified the parent, sent the reply and started the next run of the
-	// batch. A smaller seq than the recorded one changes nothing, and a larger one than the log has
-	// entries counts as that. If the run is Waiting or has ended, its whole log is finalized, and it
-	// waits for no other run, it is due at its State.Due, or never.
+	// MarkFinalized records that a worker finalized the run at seq log entries: it started the children, notified
+	// the parent, sent the reply and started the next run of the batch. A smaller seq than the recorded one
+	// changes nothing, and one above the number of log entries counts as that number. If the run is Waiting or
+	// has ended, its whole log is finalized, and it waits for no other run, it is due at its State.Due, or never.
 	MarkFinalized(ctx context.Context, id RunID, seq int64) error
 
 	// Counts returns the number of runs by the status that Load returns. It may lag, see List.
@@ -83,9 +81,9 @@ type Backlog map[Priority]time.Time
 // MaxSkew is the maximum difference between the clocks of a deployment.
 const MaxSkew = 5 * time.Second
 
-// BacklogLook is the minimum number of redelivery delays before Sweep checks a run again that the
-// backlog covers. If the run has been queued for longer than that, Sweep waits as long again, so
-// that a long backlog costs sweeps less and less.
+// BacklogLook is the minimum number of redelivery delays before Sweep checks a run
+// again that the backlog covers. If the run has been queued for longer than that,
+// Sweep waits for that time again, so that a long backlog costs sweeps less and less.
 const BacklogLook = 16
 
 // Covers reports whether the message of a run that was queued in lane at the given time is

@@ -185,9 +185,10 @@ type Facts struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// Nudges counts the continuations that a token budget caused (A11) since a user message continued the run.
-// LastTotal is the number of the run's output tokens at the last of these moments, and LastDelta the number
-// of output tokens between the last continuation and the moment before it.
+// Nudges counts the continuations that a token budget caused (A11) since a user message
+// last continued the run after an end. LastTotal is the number of the run's output tokens
+// at the last continuation, or at that message if none followed. LastDelta is the number
+// of output tokens between the last continuation and the one before it, or that message.
 type Nudges struct {
 	Count     int   `json:"count"`
 	LastDelta int64 `json:"last_delta"`

@@ -9,13 +9,14 @@ import (
 // each can be written, tested and stored separately. Implementations pass turnpiketest.Store, or
 // the suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
 //
-// A method that changes something makes one atomic change: it happens completely or not at all. When the method
-// returns nil, the change is as durable as the server makes the writes that it acknowledges. An error that this
-// package declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
-// any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then repeat
-// the call with the same arguments, and it applies once, unless the method's comment says otherwise. A method that
-// waits for a server returns an error when ctx ends; its change may still happen. A store whose server limits the
-// size of a write returns a *TooLargeError for a larger change of any kind.
+// A method that changes something makes one atomic change: it happens completely or not at all. A method
+// that changes several runs or timers makes one such change for each of them. When the method returns nil,
+// the change is as durable as the server makes the writes that it acknowledges. An error that this package
+// declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
+// any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then
+// repeat the call with the same arguments, and it applies once, unless the method's comment says otherwise.
+// A method that waits for a server returns an error when ctx ends; its change may still happen. A store
+// whose server limits the size of a write returns a *TooLargeError for a larger change of any kind.
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,
@@ -69,11 +70,10 @@ type RunStore interface {
 	Workers
 	HourlyFigures
 
-	// SetFormat sets the format in which this process writes runs from now on: the oldest until
-	// the first call. It takes a number below 1 as 1, and one above Format as Format. A store never
-	// writes a run in an older format than
-	// the run has. The caller must know which formats all processes of the deployment can read.
-	// Stores embed FormatSetting, which has this method, and write State.Formatted(Written()).
+	// SetFormat sets the format in which this process writes runs from now on: the oldest until the first
+	// call. It takes a number below 1 as 1, and one above Format as Format. A store never writes a run in
+	// an older format than the run has. The caller must know which formats all processes of the deployment
+	// can read. Stores embed FormatSetting, which has this method, and write State.Formatted(Written()).
 	SetFormat(format int)
 
 	// Now returns the store's time, which decides when runs wake and leases end.
@@ -91,12 +91,10 @@ type AdminStore interface {
 	Audits
 }
 
-// Checker is an optional ability of a store: to say which settings of its server are wrong. The
-// other one is io.Closer: the process that opened the store closes it once, when no call is in
-// flight.
+// Checker is an optional interface of a store that can check the settings of its server. The other optional
+// interface is io.Closer: the process that opened the store closes it once, when no call is in flight.
 type Checker interface {
-	// Check returns one Finding for each setting, including those that are OK. A process does not
-	// start if a Finding is Fatal and not OK. Check reports a server that does not answer as such a
-	// Finding, not as an error.
+	// Check returns what it found: each setting that is wrong, and some that are OK. A process does not start if a
+	// Finding is Fatal and not OK. Check reports a server that does not answer as such a Finding, not as an error.
 	Check(ctx context.Context) []Finding
 }

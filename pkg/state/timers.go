@@ -32,11 +32,10 @@ type Timers interface {
 	// ErrNotFound if the timer does not exist.
 	Timer(ctx context.Context, id TimerID) (due time.Time, err error)
 
-	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: until the lease
-	// ends, no other call in any process claims them. If it returns fewer than limit, no others were
-	// due. It may briefly miss what another process has put. Limit is more than 0. A lease of 0
-	// expires at once. After an error the outcome is unknown: timers that the call has claimed can
-	// be claimed again when the lease ends.
+	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: until the lease ends, or PutTimer
+	// or AckTimer changes the timer, no other call in any process claims it. If it returns fewer than limit, no others
+	// were due. It may briefly miss what another process has put. Limit is more than 0. A lease of 0 expires at once.
+	// After an error the outcome is unknown: timers that the call has claimed can be claimed again when the lease ends.
 	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
 
 	// ListTimers returns up to limit timers of a tenant and a kind, including claimed ones, sorted by the
@@ -67,7 +66,7 @@ type TimerClaim struct {
 	Due     time.Time // the time at which it was due
 	Version int64     // identifies the claim among all of the timer
 
-	// Note is what the latest AckTimer has stored with the timer, in the same write as its time. The
-	// holder of the claim may change it before it acknowledges. It is valid UTF-8 of at most 1,024 bytes.
+	// Note is what the latest AckTimer has stored with the timer, in the same write as its time. The holder
+	// of the claim may change it before it acknowledges, but must keep it valid UTF-8 of at most 1,024 bytes.
 	Note string
 }

@@ -23,11 +23,12 @@ type Turns interface {
 	// does not count, and its worker did not lose a lease.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
 
-	// Renew makes a lease end lease from now, and the run due delay after that. It returns the pending
-	// abort of the run, else its pending interrupt (Abort.Interrupt), or nil. The error is ErrFenced if l
-	// is not in force; for a run that does not exist a store may return ErrNotFound or ErrFenced. A lease
-	// stays in force beyond its end until Commit, Release, Evict, Sweep or a claim under another token
-	// ends it. The same holds for Record, Commit and Release.
+	// Renew makes a lease end lease from now, and the run due delay after that. It returns
+	// the pending abort of the run, else its pending interrupt (Abort.Interrupt), or nil.
+	//
+	// Renew, Record, Commit and Release return ErrFenced if l is not in force; for a run that
+	// does not exist they may return ErrNotFound instead. A lease stays in force, even beyond
+	// its end, until Commit, Release, Evict, Sweep or a claim under another token ends it.
 	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
 
 	// Record journals what must survive a crash of the turn: log entries (a model response, before
@@ -51,16 +52,16 @@ type Turns interface {
 	// in force, else a *GapError if the log does not have Commit.From entries, else
 	// ErrUnconsumedSignals if Commit.RequireInboxConsumed demands it.
 	//
-	// The resulting status is that of the header, except that a run that would wait becomes Queued if signals or an
-	// abort are pending, and one that would end if user messages are left. The turn of such a run has its header, so
-	// State.As hides the wait or the end from readers.
+	// The resulting status is that of the header, except that a run that would wait becomes Queued if signals or
+	// an abort are pending, and one that would end if user messages are left. Such a run keeps the header with the
+	// wait or the end, which Claim returns for the next turn; State.As hides the wait or the end from readers.
 	//
 	// A commit that ends the run also clears the abort, and deletes from the inbox all signals that
 	// arrived before the latest abort request, and all others but user messages: they came too late
 	// for the run. Messages remain pending and continue it.
 	//
-	// The open waits are then State.Accepts of the header, without those that a signal still in the
-	// inbox answers.
+	// The open waits are then State.Accepts of the header, without those that a
+	// signal still in the inbox answers or, because it interrupts the run, closes.
 	//
 	// A repetition with the Commit.ID of the run's last commit returns the same Status and Version,
 	// whatever has happened to the run since, and changes nothing. Claimed then says whether the
@@ -139,11 +140,11 @@ type Claim struct {
 
 	Lease Lease // for ClaimRequest.Version, under its token
 
-	// State is the last committed header as it was committed: a run that a signal woke still has its
-	// wait or its end. A StartedAt that no commit has set is the time of the run's first claim.
-	// State.Log is the log from the entry number State.Checkpoint on, or all of it if that is 0, journaled entries
-	// included; the entries after the first Base ones are journaled. They are not folded into the header: the
-	// worker does that. A journaled checkpoint therefore does not shorten the log yet.
+	// State is the last committed header as it was committed: a run that a signal woke still has its wait
+	// or its end. A StartedAt that no commit has set is the time of the run's first claim. State.Log is
+	// the log from the entry number State.Checkpoint on, or all of it if that is 0, journaled entries
+	// included; the entries with numbers above Base are journaled. They are not folded into the header:
+	// the worker does that. A journaled checkpoint therefore does not shorten the log yet.
 	State State
 	Base  int64
 
@@ -231,9 +232,9 @@ type Commit struct {
 	Consumed int
 
 	// RequireInboxConsumed makes Commit return ErrUnconsumedSignals, instead of ending the
-	// run, while the inbox holds more signals than Consumed. If the run has a pending abort or
-	// State is Cancelled, only signals from before the latest abort request count: later ones
-	// continue the run after its end. It has no effect if State has not ended.
+	// run, while the inbox holds more signals than Consumed. If the run has a pending abort
+	// or State is Cancelled, only signals from before the latest abort request count: later
+	// user messages continue the run after its end. It has no effect if State has not ended.
 	RequireInboxConsumed bool
 
 	// Figures are added to the sums of the tenant for the current hour, see HourlyFigures. The store adds
