@@ -54,8 +54,8 @@ func (s *Store) Restore(c *Snapshot) {
 // Runs returns the ids of all runs, sorted.
 func (c *Snapshot) Runs() []state.RunID { return slices.Sorted(maps.Keys(c.runs)) }
 
-// Record decodes the store's record of a run, except for its log, into v: a *record.Record, or what
-// the record is as JSON. The error wraps state.ErrNotFound if the run does not exist.
+// Record decodes the store's record of a run, except for its log, into v: a *record.Record, or another pointer,
+// into which it decodes the JSON form of the record. The error wraps state.ErrNotFound if the run does not exist.
 func (c *Snapshot) Record(id state.RunID, v any) error {
 	r, ok := c.runs[id]
 	if !ok {
