@@ -57,8 +57,8 @@ func (r *Record) Signal(id state.RunID, s state.Signal, now time.Time, delay tim
 	r.closeWaits(s)
 	r.Interrupted = r.Interrupted || s.Mode.Interrupts() && r.Status == state.Running
 	r.Seen = append(slices.Clip(r.Seen), key)
+	r.SeenMarks = maps.Clone(r.SeenMarks) // copies of the record share it
 	if s.Fingerprint != "" {
-		r.SeenMarks = maps.Clone(r.SeenMarks)
 		if r.SeenMarks == nil {
 			r.SeenMarks = map[string]string{}
 		}

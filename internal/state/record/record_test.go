@@ -163,6 +163,30 @@ func TestSeenIsBounded(t *testing.T) {
 	}
 }
 
+// A signal does not change copies of the record: a store reads them concurrently.
+func TestSignalKeepsCopies(t *testing.T) {
+	t.Parallel()
+	r := fresh(t)
+	for n := range 1000 {
+		m := state.UserText("x")
+		if _, err := r.Signal(id, state.Signal{ID: fmt.Sprint(n), Fingerprint: "f", Message: &m}, start, delay); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Inbox = nil // as if a turn had consumed it
+	before := r
+	m := state.UserText("x")
+	if _, err := r.Signal(id, state.Signal{ID: "without fingerprint", Message: &m}, start, delay); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(before.SeenMarks); n != 1000 {
+		t.Errorf("after a signal, the copy from before it has %d fingerprints, want 1000", n)
+	}
+	if n := len(r.SeenMarks); n != 999 {
+		t.Errorf("the record has %d fingerprints, want those of its last 1000 signals: 999", n)
+	}
+}
+
 // An invalid commit is refused and changes nothing.
 func TestCommitRefuses(t *testing.T) {
 	t.Parallel()
