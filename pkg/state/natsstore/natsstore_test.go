@@ -2,12 +2,14 @@ package natsstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/turnpike-dev/turnpike/internal/devserver"
@@ -157,5 +159,38 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	}
 	if _, err := s.Renew(t.Context(), c.Lease, time.Hour, time.Hour); err != nil {
 		t.Errorf("Renew of a claim that was granted: %v", err)
+	}
+}
+
+// Evict reports a lease that it could not end, also if it has ended others: its caller would not repeat the call.
+func TestEvictReportsFailures(t *testing.T) {
+	t.Parallel()
+	nc, p := testbed.NATS(t), prefix()
+	s := open(t, nc, p)
+	var ids []state.RunID
+	for range 2 {
+		run, err := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Priority: state.Normal, Tenant: state.DefaultTenant}.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: string(run.ID), Worker: "w1", Lease: time.Hour, RedeliveryDelay: time.Hour})
+		if err != nil || c.Outcome != state.Claimed {
+			t.Fatalf("Claim = %s, %v", c.Outcome, err)
+		}
+		ids = append(ids, run.ID)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), p+".state.run."+string(ids[1]), []byte("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	due, err := s.Evict(t.Context(), "w1", 10, time.Hour)
+	if len(due) != 1 || due[0].Run != ids[0] || !errors.Is(err, state.ErrDamaged) {
+		t.Errorf("Evict = %+v, %v; want run %s, and ErrDamaged for the other run", due, err, ids[0])
 	}
 }

@@ -132,8 +132,8 @@ func (h *dueHeap[K]) until(now time.Time, limit int, without map[K]bool) (ids []
 // returns, so that concurrent workers seldom choose the same ones.
 const spread = 8
 
-// each applies fn to runs that find returns, up to limit answers. find returns up to n runs that
-// are not in tried. If no run is due, each returns the error of one run.
+// each applies fn to runs that find returns, up to limit answers. find returns up to n runs that are not in tried.
+// An error of one run does not affect the others: each returns the last one together with the answers.
 func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[state.RunID]bool) []state.RunID, fn func(*record.Record, state.RunID, time.Time) (state.Due, bool)) ([]state.Due, error) {
 	var due []state.Due
 	var failed error
@@ -155,7 +155,7 @@ func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[
 			if ctx.Err() != nil {
 				return due, ctx.Err()
 			}
-			if err != nil { // an error of one run does not affect the others
+			if err != nil {
 				failed = err
 			}
 			if ok {
@@ -163,10 +163,7 @@ func (s *Store) each(ctx context.Context, limit int, find func(n int, tried map[
 			}
 		}
 	}
-	if len(due) > 0 {
-		return due, nil
-	}
-	return nil, failed
+	return due, failed
 }
 
 // look applies fn to a run.
@@ -194,10 +191,11 @@ func (s *Store) look(ctx context.Context, id state.RunID, fn func(*record.Record
 	return d, ok, nil
 }
 
-// Sweep implements state.Schedule. Its cost depends on the number of due runs.
+// Sweep implements state.Schedule. Its cost depends on the number of due runs. It returns an error of a run only if no
+// other run is due.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	now := s.clock.now()
-	return s.each(ctx, limit,
+	due, err := s.each(ctx, limit,
 		func(n int, tried map[state.RunID]bool) []state.RunID {
 			ids, _ := s.schedule.due.until(now, n, tried)
 			return ids
@@ -205,6 +203,10 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 		func(rec *record.Record, id state.RunID, now time.Time) (state.Due, bool) {
 			return rec.Sweep(id, now, delay, backlog)
 		})
+	if len(due) > 0 && ctx.Err() == nil {
+		err = nil
+	}
+	return due, err
 }
 
 // Evict implements state.Workers. Its cost depends on the number of the worker's leases.
