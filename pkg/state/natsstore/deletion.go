@@ -61,11 +61,11 @@ func marker() ([]byte, error) {
 	return change{record: record.Record{Header: state.State{Format: deletedFormat}}}.encode()
 }
 
-// Delete implements state.Deletions. If the run has data on other subjects, Delete seals the run
-// and deletes that data first: after a crash in between, the next caller finds the run and
-// completes the deletion. The last message of the run marks it as deleted, so that every index
-// drops it. Then Delete purges the earlier messages; the marker expires by its age. After a crash
-// before that, a repetition purges them: without it the run would be back when the marker expires.
+// Delete implements state.Deletions. If the run has an idempotency key or a batch, Delete first seals the run,
+// frees the key, and notes the run in the record of its batch: after a crash in between, the next caller finds the
+// run and completes the deletion. Then the last message of the run marks it as deleted, so that every index drops
+// it, and Delete purges the earlier messages and the list of descendants; the marker expires by its age. After a
+// crash before the purge, a repetition purges them: otherwise the run would be back when the marker expires.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	for range maxConflicts {
 		v, _, err := s.read(ctx, id)

@@ -30,9 +30,9 @@ const foldPart = 5000
 const foldTimeout = 10 * time.Second
 
 // figures are the hourly figures. The message that ends a run has its figures in a header. A fold
-// reads the headers of all messages of runs since the last fold, and adds what they have to the sums of their
-// hour, a message per tenant and hour. The sums know the sequence up to which they have the stream,
-// so a fold that is repeated, or that runs in two processes, adds each message once.
+// reads the headers of all messages of runs since the last fold, and adds what they have to the sums
+// of their hour, a message per tenant and hour. The sums store the sequence up to which they have
+// the stream, so a fold that is repeated, or that runs in two processes, adds each message once.
 type figures struct {
 	store   *Store
 	known   atomic.Uint64 // the cursor, as this process saw it last

@@ -98,10 +98,12 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 	}
 }
 
-// logAt returns the entries of a run's log with numbers above after, as of a version of the run, and perhaps earlier
-// ones: all, or those up to most and perhaps some more if most is not 0. It reads messages of about `bytes` bytes, or
-// all if that is 0. It keeps what a claim needs. Other readers get their entries, and the next page begins where they
-// stopped.
+// logAt returns the entries of a run's log as of the version v: those with numbers above
+// after, and perhaps earlier ones. If most is not 0, it may omit those above most. If `bytes`
+// is not 0, it stops after messages of about that many bytes with entries above after.
+//
+// It caches the log from the checkpoint on, which claims need. When it reads earlier
+// entries, it caches none, and notes where in the stream it has stopped, for the next page.
 func (s *Store) logAt(ctx context.Context, id state.RunID, v version, after, most int64, bytes int) ([]state.Entry, error) {
 	s.mu.Lock()
 	l, p := s.logs[id], s.pages[id]

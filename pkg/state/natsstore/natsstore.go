@@ -83,10 +83,10 @@ type version struct {
 
 var _ state.Store = (*Store)(nil)
 
-// Open creates missing streams, raises replicas that are lower than Config asks for, enables message
-// TTLs, and returns when the index is up to date. With Config.ReadOnly it changes no stream. It refuses a
-// stream of runs whose limits would delete runs. ctx bounds only Open. The caller must close nc itself,
-// after the store.
+// Open creates missing streams, raises replicas that are lower than Config asks for, enables
+// message TTLs, and returns when the index is up to date. With Config.ReadOnly it changes no
+// stream. It refuses a stream of runs with max_age or max_msgs_per_subject, which would
+// delete runs. ctx bounds only Open. The caller must close nc itself, after the store.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"
@@ -271,9 +271,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready implements state.Store. It writes to the streams of runs and of rate limits: a server may refuse writes to one
-// that it once could not write, while it accepts those to the other. No consumer reads the messages, and that in the
-// stream of runs expires.
+// Ready implements state.Store. It writes to the streams of runs and of rate limits: a
+// server that has once failed to write to a stream may refuse further writes to that
+// stream only. No consumer reads the messages. The one in the stream of runs expires.
 func (s *Store) Ready(ctx context.Context) error {
 	if !s.nc.IsConnected() {
 		return errors.New("this process is not connected to NATS: start NATS, or repair the network; the process reconnects")

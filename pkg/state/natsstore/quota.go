@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// quotas keep each bucket as the one message of a subject, in a stream that expires messages after
-// a day without changes. It is separate from the stream of runs, which never expires messages.
+// quotas keep each bucket as the one message of a subject, in a stream of their own: its
+// max_age deletes a bucket a day after its last change, and the stream of runs has no max_age.
 type quotas struct {
 	stream jetstream.Stream
 

@@ -242,9 +242,9 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (abor
 	return abort, err
 }
 
-// checkJournal returns a *state.TooLargeError if a record leaves no capacity for the turn's commit in addition
-// to its results: the commit writes the results together with everything that the loop derives from them. The
-// capacity also suffices for an abort before it.
+// checkJournal returns a *state.TooLargeError if a record takes more than 15/16 of
+// max_payload. The rest is for the turn's commit, which writes the journaled results
+// together with everything that the loop derives from them, and for an abort before it.
 func (s *Store) checkJournal(rec record.Record) error {
 	data, err := record.Encode(rec)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// ensure opens a stream, creates it if it is missing, raises its replicas if it has fewer than want, and enables
-// message TTLs if want does; with Config.ReadOnly it only opens the stream. A stream that cannot be changed is used
-// as it is, and Check reports it.
+// ensure opens a stream, creates it if it is missing, raises its replicas if it has fewer than want, and
+// enables message TTLs if want does; with Config.ReadOnly it only opens the stream. It uses a stream that
+// it cannot change as it is; Check reports missing replicas of the streams of runs and of rate limits.
 func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.ReadOnly {

@@ -126,9 +126,10 @@ func (s *Store) putTimer(ctx context.Context, subject string, t timer, version u
 	return ack.Sequence, nil
 }
 
-// setTimer is PutTimer, or AckTimer with the version and the note of a claim. The error wraps state.ErrFenced if
-// another call has changed the timer since. It deletes earlier messages of a timer that the index has or that was
-// claimed, because the stream expires nothing. Those of another process that the index lacks stay until the next call.
+// setTimer is PutTimer, or AckTimer with the version and the note of a claim. The error wraps
+// state.ErrFenced if another call has changed the timer since that claim. setTimer deletes
+// earlier messages of a timer that the index has or that was claimed, because the stream keeps
+// them otherwise. It leaves those of another process that the index lacks to the next call.
 func (s *Store) setTimer(ctx context.Context, id state.TimerID, due time.Time, version uint64, note string) error {
 	subject, t := s.timerSubject(id), timer{}
 	if !due.IsZero() {
