@@ -74,9 +74,9 @@ func (c confirm) String() string {
 	}
 }
 
-// ask appends a request for the number of copies that have the writes of a message. The server
-// answers for the writes of this connection, so the message writes the marker first: a script that
-// was retried on a new connection wrote nothing on that one, and no replica would confirm it.
+// ask appends a request for the number of copies that have the writes of a message. The server waits only for
+// copies of what this connection has written. So the message writes the marker first: a script that is retried
+// on a new connection may write nothing there, and the server would count copies that lack its writes.
 func (c confirm) ask(ctx context.Context, pipe redis.Pipeliner, marker string) asked {
 	a := asked{marked: pipe.Do(ctx, "set", marker, 1, "px", markerTTL.Milliseconds())}
 	if c.aof {

@@ -7,9 +7,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// keys builds the names of all keys of the store. All keys of a run, and the index and counts of
-// its shard, carry the shard's hash tag: they are on one slot, so one script can access them
-// together.
+// keys builds the names of all keys of the store. All keys of a run except its idempotency key, and the index and
+// counts of its shard, carry the shard's hash tag: they are on one slot, so one script can access them together.
 type keys struct {
 	prefix  string
 	shards  []string // name prefixes, by shard

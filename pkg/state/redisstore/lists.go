@@ -105,9 +105,10 @@ func (l list) before(bottom, top string) *redis.ZRangeBy {
 	return r
 }
 
-// lists returns the lists that together have all runs that a filter selects. If the filter has an
-// indexed metadata key, these are those of its value and, for the runs older than the index, those
-// that the filter would have without it.
+// lists returns lists that together have all runs that a filter selects. A filter may have
+// several such sets of lists: by status, by agent, and by each indexed metadata key. It
+// chooses the set with the fewest runs. The set of a metadata key has the lists of its value
+// and, for the runs older than the index, those that the filter would have without the key.
 func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 	var err error
 	tenants := []string{f.Tenant}
@@ -310,9 +311,9 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 	return ids, more, nil
 }
 
-// part reads as many of the first ids as a page may still have after read bytes; at least one if nothing was read. A
-// header has up to 8 MiB: the output of its run is in it. Small runs cost one round trip, large ones two more.
-// It returns the ids it has read, and those of their runs that exist.
+// part reads as many of the first ids as a page may still have after read bytes; at least one if nothing
+// was read. A header can have several MiB, because it contains the output of its run. Small runs cost one
+// round trip, large ones two more. It returns the ids it has read, and those of their runs that exist.
 func (s *Store) part(ctx context.Context, f state.Filter, ids []string, read int) (done []string, runs []state.State, bytes int, err error) {
 	if f.Bytes <= 0 {
 		runs, bytes, err = s.headers(ctx, ids)

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetFloor makes Claim return state.ClaimBehind, and Sweep and Evict return nothing, for runs of
-// shards whose mark is below floor: the server has an older copy of them. All other methods ignore this
-// floor, and so does Claim if it answers an eager claim from memory. A floor of 0 or less, the default, means no
-// floor. SetFloor is safe for concurrent use.
+// SetFloor makes Claim return state.ClaimBehind, and Sweep and Evict return nothing, for runs of shards whose mark
+// is below floor. A mark is a counter in each shard that package restore raises: a shard with a lower one belongs
+// to an older copy of the data. All other methods ignore this floor, and so does Claim if it answers an eager
+// claim from memory. A floor of 0 or less, the default, means no floor. SetFloor is safe for concurrent use.
 func (s *Store) SetFloor(floor int64) { s.floor.Store(max(0, floor)) }
 
 // Marks returns the lowest and the highest mark of all shards. A missing mark counts as 0.

@@ -53,11 +53,10 @@ type Config struct {
 	// is a warning.
 	RequireAOF bool
 
-	// Confirm selects the copies that must have a write before its call returns nil: "replicas:N" for
-	// N replicas, "aof" for the append-only file of the server, "aof:N" for that and those of N
-	// replicas; N is 1 to 100. A write that is not confirmed in time returns a
-	// *state.UnconfirmedError: its durability is unknown. Confirm does not apply to claims, renewals,
-	// releases, Sweep, Evict, MarkFinalized, heartbeats, marks and rate limits. Default "off".
+	// Confirm selects the copies that must have a write before its call returns nil: "replicas:N" for N replicas, "aof"
+	// for the append-only file of the server, "aof:N" for that and those of N replicas; N is 1 to 100. A write that is
+	// not confirmed in time returns a *state.UnconfirmedError: its durability is unknown. Confirm does not apply to
+	// Claim, Renew, Release, Sweep, Evict, MarkFinalized, Heartbeat, RaiseMarks and rate limits. Default "off".
 	Confirm string
 
 	// ConfirmWithin is the time that a write waits for its confirmation, 1 ms to 2 s. Default 1 s.
@@ -157,9 +156,9 @@ func (s *Store) writeReady(ctx context.Context, shard int) error {
 	return nil
 }
 
-// Create implements state.Runs. One server takes the key and creates the run in one script. In a cluster Create takes
-// the key first, and then creates the run under the id that the key names: after a crash in between, the next
-// caller completes it. A key that names a deleted run is free.
+// Create implements state.Runs. Outside a cluster, one script takes the key and creates the run. In
+// a cluster Create takes the key first, and then creates the run under the id that the key names:
+// after a crash in between, the next caller completes it. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
 		return s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), deleted)

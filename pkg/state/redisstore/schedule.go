@@ -47,9 +47,9 @@ func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return nil, failed
 }
 
-// look examines up to limit runs, and returns the due ones and the number examined. After it has read the server's
-// clock, one round trip asks all shards for a few runs each; if these are fewer than limit, a second one asks the
-// shards that may have more. The last one examines the runs.
+// look examines up to limit runs, and returns those that need something, and the number examined. After
+// it has read the server's clock, one round trip asks all shards for a few runs each; if these are
+// fewer than limit, a second one asks the shards that may have more. The last one examines the runs.
 func (s *Store) look(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, looked int, failed error) {
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Claim implements state.Turns. It answers an eager claim that was made here from memory. Other
-// claims return the log's tail, or Claim reads it separately if it is long. The earlier part of the
-// log comes from the cache, and so does the header if the last commit was made here.
+// Claim implements state.Turns. It answers from memory the claim of a Commit.EagerClaim that this process
+// has committed. Other claims return the end of the log, which Claim reads separately if it is long. The
+// rest of the log comes from the cache, and so does the header if this process made the last commit.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
 	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
 		return resumed(q, known), nil
@@ -77,14 +77,13 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	return c, nil
 }
 
-// capacityFor returns the spare capacity for a log of n entries that is read for a turn, so that
-// the turn's first entry does not copy it. A new run has capacity for only its first answer: many
-// of them may wait for it at once.
+// capacityFor returns the spare capacity for a log of n entries that is read for a turn, so that the turn's first
+// entry does not copy it. It is small for a new run, because many new runs may wait for their first responses at once.
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
-// extend returns the known log with the rest of its first n entries: tail, or what extend reads if
-// tail is empty. The rest begins after the first from entries, with a checkpoint if no log is known. If another process
-// has appended more in the meantime, it has fenced this claim.
+// extend returns the known log with the rest of its first n entries: tail, or what extend reads if tail is
+// empty. The rest begins after the first from entries. If no log is known, that is at the latest checkpoint,
+// or at the beginning. If another process has appended more in the meantime, it has fenced this claim.
 func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, from int64, tail []string, n int64) ([]state.Entry, error) {
 	if len(tail) == 0 {
 		var err error
