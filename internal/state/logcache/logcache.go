@@ -80,9 +80,9 @@ func Sum(encoded []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// Get returns the known part of a run's log and the sum of its last entry. The caller must not
-// modify the entries; appending to them is safe. The first caller after a Put also gets the
-// capacity behind them, so that a continuing run is not copied at every turn.
+// Get returns the cached part of a run, and the zero Known if there is none. The caller must
+// not modify the entries; appending to them is safe. The first caller after a Put also gets
+// the capacity behind them, so that the log of a continuing run is not copied at every turn.
 func (c *Cache) Get(run state.RunID) Known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,10 +119,10 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	return c.use(e), true
 }
 
-// Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote it. The caller
-// must not use the capacity behind the entries afterwards. A late caller may put an older log, which is still a
-// prefix of the run's. If there is no capacity for the log, the cache has no log of the run afterwards. Put ignores
-// an empty log.
+// Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
+// it, or the zero Header. The caller must not use the capacity behind the entries afterwards. A
+// late caller may put an older log, which is still a prefix of the run's. If there is no capacity
+// for the log, the cache has no log of the run afterwards. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return

@@ -43,10 +43,10 @@ func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 // keyTries is the number of times that Create tries to take a key that names deleted runs.
 const keyTries = 3
 
-// Create calls create, one attempt to create a run, until the key of the run does not name a deleted run. In that case
-// create returns the id of the deleted run and state.ErrDeleted, and free removes the key if it still names that run.
-// Create gives up after several attempts, each of which found another deleted run. That error is not state.ErrDeleted:
-// the key is free, and a repetition may take it.
+// Create calls create, one attempt to create a run, until the key of the run does not name a deleted
+// run. As long as it does, create returns the id of the deleted run and state.ErrDeleted, and Create
+// calls free, which removes the key if it still names that run. After several such attempts Create
+// gives up. That error is not state.ErrDeleted: the key is free, and a repetition may take it.
 func Create(n state.NewRun, create func() (state.Created, error), free func(state.RunID) error) (state.Created, error) {
 	for range keyTries {
 		made, err := create()

@@ -16,10 +16,10 @@ const seenLimit = 1000
 // maxBackoff is the largest exponent of the sweeper's backoff: 64 times the delay.
 const maxBackoff = 6
 
-// Record is a store's record of a run except for its log: the header, and the data that the schedule needs without
-// the header. It is a value; methods change the receiver's copy and callers replace the whole. It has many methods
-// because stores share the rules of claims, commits and signals, and these are methods of the record that they
-// change.
+// Record is all that a store keeps of a run except its log: the header, the schedule, the inbox and the
+// journal. Copies may share slices and maps, which methods therefore replace instead of changing them: a
+// caller copies the record, calls a method of the copy, and stores it. It has many methods because stores
+// share the rules of claims, commits and signals, and these are methods of the record that they change.
 type Record struct {
 	Header state.State `json:"header"`
 
@@ -71,8 +71,9 @@ type Record struct {
 	WakeAt state.Time `json:"wake_at,omitzero"` // State.Due of a waiting run
 	Sweeps int        `json:"sweeps,omitempty"` // see state.Due.Sweeps
 
-	// CheckpointAt is the position of the log's checkpoint (state.State.Checkpoint), and CheckpointNext that of one
-	// that is only journaled, for a store that finds entries by a position. Only that store sets them.
+	// CheckpointAt is a position in a store's stream: the message of the log's checkpoint
+	// (state.State.Checkpoint) is the next one of the run after it. CheckpointNext is the same of a
+	// checkpoint that is only journaled. Only a store that finds entries by a position sets them.
 	CheckpointAt   uint64 `json:"checkpoint_at,omitempty"`
 	CheckpointNext uint64 `json:"checkpoint_next,omitempty"`
 

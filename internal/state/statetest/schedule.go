@@ -340,7 +340,7 @@ func testEvictParts(t *testing.T, s *suite) {
 }
 
 // A worker whose lease was ended may only have been paused. For the worker that takes over the turn, the store
-// keeps the results of its calls and nothing else. Its attempt does not count.
+// keeps the results of its calls and nothing else. If the paused worker calls Release, its attempt does not count.
 func testPaused(t *testing.T, s *suite) {
 	for name, lose := range map[string]func(run state.RunID){
 		"swept": func(run state.RunID) { s.sweepFor(t, run, long) },

@@ -7,9 +7,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The next attempt gets the starts of calls that earlier attempts recorded; the last start of a call counts, and the
-// commit deletes them. The store rejects a late result of a call that was started again after it: it would count for
-// the repeated call.
+// The next attempt gets the starts of calls that earlier attempts recorded; the last
+// start of a call counts, and the commit deletes them. The store rejects a late result of
+// a call that another attempt has started again: it would count for the repeated call.
 func testStarts(t *testing.T, s *suite) {
 	run := s.create(t)
 	first := s.mustClaim(t, run.ID, 1)

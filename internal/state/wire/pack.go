@@ -26,7 +26,7 @@ const million = 1e6
 // other order. The zero value is ready to use; B is the output.
 type Packer struct {
 	B   []byte
-	Err error // the first value that cannot be stored
+	Err error // about the last value that cannot be stored
 }
 
 // Bytes returns the output, or Err.

@@ -13,7 +13,7 @@ import (
 // output: callers append braces and brackets to it themselves, the first one before the first field.
 type Writer struct {
 	B   []byte
-	Err error // the first value that has no form
+	Err error // about the last value that has no form
 }
 
 // Bytes returns the output, or Err.
