@@ -33,9 +33,10 @@ type HourlyFigures interface {
 	// hour's series is not defined. The caller must pass an interval of at most MaxFiguresHours hours.
 	Figures(ctx context.Context, tenant string, from, to time.Time) ([]HourFigures, error)
 
-	// FoldFigures adds to the sums the Figures that commits have so far stored elsewhere in the store, and deletes
-	// them there. Workers call it once a minute. A store whose commits write to the sums themselves does nothing
-	// and returns nil. FoldFigures, a commit or the server removes the sums of an hour after FiguresLifetime.
+	// FoldFigures adds to the sums the Figures that commits have so far stored elsewhere, such
+	// as next to the run, so that the store no longer needs those. Workers call it once a
+	// minute. A store whose commits write to the sums themselves does nothing and returns nil.
+	// FoldFigures, a commit or the server removes the sums of an hour after FiguresLifetime.
 	FoldFigures(ctx context.Context) error
 }
 

@@ -63,9 +63,10 @@ type Entry struct {
 	Attempt int       `json:"attempt,omitempty"`
 	At      Time      `json:"at"`
 
-	// Reason, Detail, Version, Status, Worker and DurationMS describe a
-	// transition: run.submitted, transition, run.waiting, run.finished. DurationMS of model.message,
-	// tool.finished and tool.reused is the time that the call took.
+	// Reason, Detail, Version, Status, Worker and DurationMS describe a transition: run.submitted,
+	// transition, run.waiting, run.finished. Detail of message.checked is the decision of the
+	// input hooks; that of message.compacted and message.tombstoned is the cause, or empty.
+	// DurationMS of model.message, tool.finished and tool.reused is the time that the call took.
 	Reason     Reason `json:"reason,omitempty"`
 	Detail     string `json:"detail,omitempty"`
 	Version    int64  `json:"version,omitempty"`
@@ -114,8 +115,9 @@ type Entry struct {
 	// Approval of approval.decided. By and At identify who decided, and the time.
 	Approval *Decided `json:"approval,omitempty"`
 
-	// MessageIDs that message.tombstoned withdraws. On message.compacted, message.checked and
-	// agent.handoff, those that Messages replaces; they are adjacent in the view.
+	// MessageIDs that message.tombstoned withdraws, or message.checked because an
+	// input hook refused them. With Messages, on message.compacted, message.checked
+	// and agent.handoff, those that Messages replaces; they are adjacent in the view.
 	MessageIDs []string `json:"message_ids,omitempty"`
 
 	// Handoff of agent.handoff.

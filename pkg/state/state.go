@@ -111,9 +111,8 @@ type State struct {
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 
-	// Compacted reports whether the run has made the one compaction that follows a prompt that was
-	// too long (A10, I11). A user message allows another one; so does progress if the agent's
-	// compaction.reactive is progress.
+	// Compacted reports whether the run has made the one compaction that follows a prompt that was too long (A10, I11).
+	// A user message or a handoff allows another one; so does progress if the agent's compaction.reactive is progress.
 	Compacted bool `json:"compacted,omitempty"`
 
 	// StopBlocks is the number of times that stop hooks have continued the run since a user message last
