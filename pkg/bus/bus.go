@@ -70,16 +70,17 @@ type Turns interface {
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
-// LaneLag counts the turn messages of a lane. There can be more messages than turns: a message that
-// a dead worker fetched stays until its ack wait ends, and its turn was published again.
+// LaneLag counts the turn messages of a lane. There can be more messages than turns:
+// a message that a dead worker fetched counts until its ack wait ends and another
+// worker acknowledges it, and a worker may have published the same turn again before.
 type LaneLag struct {
 	Waiting int64 // no worker has fetched them
 	Fetched int64 // workers have fetched them and have not acknowledged them
 }
 
-// QueueKey identifies a queue of turns: a lane, and whether its tenants are noisy. A queue is first
-// in, first out, so tenants with many runs in flight wait for each other, and other tenants do not
-// wait for them.
+// QueueKey identifies a queue of turns: a lane, and whether the queue is for noisy
+// tenants, which have many runs in flight. A queue delivers in the order of arrival,
+// so noisy tenants wait for each other, and other tenants do not wait for them.
 type QueueKey struct {
 	Lane  state.Priority
 	Noisy bool
@@ -110,9 +111,9 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenFrom is the dead worker whose lease another worker ended before it published this message; the dead
-	// worker may have been paused, and return. It is empty in every other message, also in one that a sweep
-	// published because a lease expired.
+	// TakenFrom is a dead worker: another worker ended its lease of the run (an eviction) and then
+	// published this message. The dead worker may only have been paused, and return. TakenFrom is
+	// empty in every other message, also in one that a sweep published because a lease expired.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
@@ -203,9 +204,9 @@ type Notice struct {
 
 // Watchers reports which runs have watchers.
 type Watchers interface {
-	// Watched reports whether any process watches a run. It may report a watch late by a moment, and an
-	// ended watch for five seconds. In the first three seconds it may report any run as watched, because
-	// it does not know the earlier watches yet.
+	// Watched reports whether any process watches a run. Processes repeat every two seconds which runs they watch,
+	// so Watched may report a new watch late if a message is lost. It may report an ended watch for five seconds,
+	// and in the first three seconds of the tracking any run, because it does not know the earlier watches yet.
 	Watched(run state.RunID) bool
 
 	// Stop ends the tracking. Watched must not be called after Stop.
@@ -265,13 +266,12 @@ type Abort struct {
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: empty, text, or an object with a reason. A body that is not
-// such an object is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns
-// false for a server's response: if status is not empty, or if the body is a JSON object with other
-// members but neither reason nor version. JetStream sends its responses to any reply subject that a
-// requester names, whatever the requester may publish to, so a tenant could otherwise abort another
-// tenant's runs with a submission. Version and Interrupt are those of the sender: the caller must reset
-// them unless it trusts the message's HeaderApplied.
+// ParseAbort reads the body of an abort: an object with a reason, or anything else, such as text or nothing,
+// which is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns false for a
+// server's response: if status is not empty, or if the body is a JSON object with other members but neither
+// reason nor version. JetStream sends its responses to any reply subject that a requester names, whatever the
+// requester may publish to, so a tenant could otherwise abort another tenant's runs with a submission. Version
+// and Interrupt are those of the sender: the caller must reset them unless it trusts the message's HeaderApplied.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort
 	var members map[string]json.RawMessage
@@ -312,8 +312,8 @@ type Intake interface {
 	// deliver those that the bus has stored.
 	CloseTenant(ctx context.Context, tenant string) error
 
-	// KeepTenants opens all of these tenants, which are those of the deployment. It deletes the queues of
-	// closed tenants that are not among them, once the queues have been empty for some seconds.
+	// KeepTenants opens tenants, which must be all tenants of the deployment. It deletes the queues of each closed
+	// tenant not among them that calls of this process have found empty for some seconds, so the caller must repeat it.
 	KeepTenants(ctx context.Context, tenants []string) error
 
 	// IntakeReady returns nil if clients of each tenant can publish submissions and aborts now, as
@@ -334,10 +334,10 @@ type Intake interface {
 	// CheckReply returns an error that wraps [ErrReplySubject] if subject may not receive replies of a tenant.
 	CheckReply(tenant, subject string) error
 
-	// DeadLetter stores a message that could not be processed, with the cause, as the last letter of its
-	// tenant. It may cut d.Data. While the bus remembers a letter whose Kind is Unique, it drops another
-	// one with the same Kind, Run and Version without an error; and while it remembers one with a Message,
-	// another one with the same Kind and Message, and of a trigger the same Key.
+	// DeadLetter stores a message that could not be processed, with the cause, as the last letter of
+	// its tenant. It may cut d.Data and d.Cause. While the bus remembers a letter whose Kind is Unique,
+	// it drops another one with the same Kind, Run and Version without an error; and while it remembers
+	// one with a Message, another one with the same Kind and Message, and of a trigger the same Key.
 	DeadLetter(ctx context.Context, d DeadLetter) error
 
 	// PurgeRun deletes the stored events of a deleted run, and its dead letters if letters
@@ -430,9 +430,10 @@ type DeadLetter struct {
 	// By is the principal that sent a submission, if known.
 	By *state.By `json:"by,omitempty"`
 
-	// Agent, Key and ReplyTo are from the subject and headers of a submission. Message identifies
-	// what the letter is about among those of its Kind, if a process that repeats its work after a
-	// failure may store the letter again: the id of a message, or the name of a webhook event.
+	// Agent, Key and ReplyTo are from the subject and headers of a submission; for a trigger, Key is
+	// the trigger's name, and Agent the agent of the run that it would have submitted. Message
+	// identifies what the letter is about among those of its Kind, if a process that repeats its work
+	// after a failure may store the letter again: the id of a message, or the name of a webhook event.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -445,8 +446,8 @@ type Membership interface {
 	// SendHeartbeat publishes that a process is alive, or that it leaves. The message may be lost.
 	SendHeartbeat(h Heartbeat)
 
-	// Heartbeats calls fn for every heartbeat received, the caller's own included, unless the bus signs
-	// heartbeats and this one has no valid signature. The rules for fn and stop are those of Events.Watch.
+	// Heartbeats calls fn for every heartbeat received, the caller's own included, except those that fail
+	// the bus's check of signatures, if it makes one. The rules for fn and stop are those of Events.Watch.
 	Heartbeats(ctx context.Context, fn func(Heartbeat)) (stop func(), err error)
 }
 

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// formatsFor is the time that a process counts after its last heartbeat, unless it announced that it leaves. A process
-// that returns from a longer pause may find runs in a format that it cannot read, and leaves them to others.
+// formatsFor is the time for which the format of a process counts after its last
+// heartbeat, unless the process announced that it leaves. A process that returns from a
+// longer pause may find runs in a format that it cannot read, and leaves them to others.
 const formatsFor = 10 * time.Second
 
 // Formats tracks the formats that the processes of a deployment can read, from their heartbeats,
@@ -52,9 +53,9 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	}
 }
 
-// Decide sets the format to write from now on: the newest that all processes can read whose last
-// heartbeat is at most 10 s old. complete means that the caller has listened long enough to have seen every
-// process; otherwise Decide sets no format unless some process cannot read the newest.
+// Decide sets the format to write from now on: the newest that this process and all those whose last
+// heartbeat is at most 10 s old can read. complete means that the caller has listened long enough to
+// have seen every process; otherwise Decide sets no format unless some process cannot read the newest.
 func (f *Formats) Decide(now time.Time, complete bool) {
 	defer f.tell()
 	f.mu.Lock()

@@ -24,11 +24,11 @@ const DefaultObjectBytes = 1 << 30
 // Objects keeps contents that are too large for a message, by tenant and name. Each tenant has its own
 // limit. A name has letters, digits, _ and -.
 type Objects interface {
-	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller must
-	// pass a name that no object and no PutObject in progress has: the bus need not check that. PutObject
-	// returns an error of r unchanged. After an error no object exists, and PutObject has deleted what
-	// it stored, unless the bus did not answer: ObjectNames then has the name, and DeleteObject deletes
-	// the rest. The error is ErrObjectsFull if the object does not fit.
+	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller
+	// must pass a name that no object and no PutObject in progress has: the bus need not check that.
+	// PutObject returns an error of r unchanged. After an error no object exists, and PutObject has
+	// deleted what it stored, unless the bus did not answer: ObjectNames then may have the name, and
+	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
 	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
 
 	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
