@@ -120,9 +120,9 @@ func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 	return f
 }
 
-// checkStrict warns of a server that accepts JetStream requests with unknown fields. It acknowledges a stored message on
-// any subject that the sender names. If that is a request to purge another stream, a strict server rejects it, because
-// an acknowledgement has a field that the request lacks.
+// checkStrict warns of a server that accepts JetStream requests with unknown fields. A server acknowledges a
+// stored message on any subject that the sender names, also on the one that purges another stream. A strict
+// server rejects such an acknowledgement as a request, because it has a field that the request lacks.
 func (conn *connection) checkStrict(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: strict", OK: true, Detail: "JetStream requests with unknown fields are rejected"}
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// connection is JetStream as a deployment uses it: requests, and the streams and consumers behind all
-// names. It knows what a stream should look like, and no rule about when a stream exists.
+// connection has the JetStream requests that all parts of a bus share: they read and write messages,
+// and create and correct streams and consumers. It has no rule about when a stream exists.
 type connection struct {
 	names
 
@@ -84,9 +84,10 @@ func (conn *connection) message(ctx context.Context, stream string, which map[st
 
 var errMoved = errors.New("another process changed the stream at the same time: retry")
 
-// replace stores a message in place of the latest of its subject, which must have the sequence
-// revision; else the error is errMoved. It creates a missing stream. existed means that the stream
-// existed before: replace then first waits until the server has completed its deletion.
+// replace stores a message that succeeds the latest one of its subject, which must have the
+// sequence revision, 0 for none; else the error is errMoved. If the stream is missing, replace
+// creates it and expects no message, whatever revision is. existed means that the stream existed
+// before: replace then first waits for deletionTime, so that the server completes the deletion.
 func (conn *connection) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
 	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
 	err := conn.ask(ctx, m, publishTimeout)

@@ -21,8 +21,8 @@ import (
 // maxTurnStreams is the maximum number of streams of turns: each has a consumer for every queue.
 const maxTurnStreams = 64
 
-// layout is the list of streams that the turns are spread over. It is a message of the stream
-// LAYOUT, which all processes read; a deployment that has never had several streams has none.
+// layout is the list of streams that the turns are spread over. All processes read it from a message
+// of the stream LAYOUT. A deployment that has never had several streams has no such message.
 type layout struct {
 	// Streams are the numbers of the streams that turns are published to, each turn to the one of
 	// its shard. The first is always stream 1, TURNS.
@@ -119,10 +119,11 @@ func newTurnStreams(conn *connection) *turnStreams {
 // errNoLayout reports that the deployment has no message with a layout.
 var errNoLayout = errors.New("the list of turn streams is missing")
 
-// readLayout reads the latest layout in the stream LAYOUT. The error is errNoLayout if the stream has no message.
+// readLayout reads the latest layout in the stream LAYOUT. The
+// error is errNoLayout if the stream is missing or has no message.
 //
-// It skips up to layoutMessages messages that are not layouts: a client that publishes to a stream may name any reply
-// subject, and then the server's acknowledgement is such a message.
+// It skips messages that are not layouts, and reads up to layoutMessages: a client that publishes to any stream
+// may name the subject of the layout for the reply, and the server then stores its acknowledgement there.
 func (ts *turnStreams) readLayout(ctx context.Context) (*layout, error) {
 	said, err := ts.latest(ctx, ts.stream("LAYOUT"), ts.subject("layout"))
 	if err != nil {

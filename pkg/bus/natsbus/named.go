@@ -29,9 +29,9 @@ func (ts *turnStreams) NamedRuns(ctx context.Context, limit int) (runs []state.R
 	return runs, all, err
 }
 
-// PendingTurns calls fn, one call at a time, for each unacknowledged turn message. untouched means that no
-// worker has received the message. PendingTurns removes no message from its queue. t has no Priority, Noisy
-// and TraceParent.
+// PendingTurns calls fn, one call at a time, for each unacknowledged turn message. untouched
+// means that no worker had received the message when PendingTurns began to read its queue.
+// PendingTurns removes no message from its queue. t has no Priority, Noisy and TraceParent.
 func (ts *turnStreams) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
 	delivered := map[string]uint64{} // the last sequence that a consumer has delivered to workers
 	_, err := ts.eachTurn(ctx, 0, func(number int, m *jetstream.RawStreamMsg, t bus.Turn) error {

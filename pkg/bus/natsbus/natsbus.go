@@ -54,11 +54,11 @@ type Config struct {
 	Limits Limits
 }
 
-// Limits bound streams in bytes, and the event feed also by age, so that none of them fills the
-// disk that holds the turns. 0 means the default, a negative value no limit; other limits are 1 MiB or
-// more. The streams of a tenant other than the default one get a quarter of each limit but Files, and
-// less if there are many tenants. Open raises the limit of an existing stream that has none or a lower
-// one, unless the server lacks the space for all of them, which Check reports.
+// Limits bound streams in bytes, and the event feed also by age, so that none of them fills the disk that holds the
+// turns. A limit of 0 means the default. A negative limit in bytes means no limit; others must be 1 MiB or more.
+// The streams of a tenant other than the default one get a quarter of each limit but Files, and less if there are
+// many tenants or the server lacks space. Open raises the limit of an existing stream that has none or a lower one,
+// unless the server lacks the space for all of them or dead letters would be deleted; Check reports that.
 type Limits struct {
 	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
@@ -130,8 +130,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Bus is a bus.Bus on JetStream. Its methods are those of the interface; turnStreams and tenantStreams have the
-// rules about when streams exist and which process reads them. It has many methods because the interface has.
+// Bus is a bus.Bus on JetStream, with more methods for checks and maintenance. turnStreams and tenantStreams have the
+// rules about when streams exist and which of them this process reads. Bus has many methods because the interface has.
 type Bus struct {
 	*connection
 	*turnStreams
@@ -154,9 +154,9 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates missing streams and consumers, raises replicas and limits that are lower than Config
-// asks for, and returns the bus. It refuses a stream or consumer whose settings could lose turns,
-// with the remedy. ctx bounds only Open. The caller must close nc itself, after the bus.
+// Open creates missing streams and consumers, raises replicas and limits that are lower than
+// Config asks for, and returns the bus. It refuses a stream or consumer whose settings could lose
+// messages, with the remedy. ctx bounds only Open. The caller must close nc itself, after the bus.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -249,10 +249,10 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. It retries while the outcome is unknown, always under the same id, so that the server
-// drops duplicates. It begins no attempt after a third of the ack wait, but at least 2 s and at most 10 s; the last
-// attempt may take as long again. elsewhere, if not empty, is the subject to use if no stream answers for that of the
-// message.
+// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so
+// that the server drops duplicates. It begins no attempt after a third of the ack wait, but at least 2 s and at
+// most 10 s. An attempt waits as long for an answer, but at most publishTimeout, and also creates streams that
+// are missing. elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
@@ -307,10 +307,10 @@ const createHint = "enable JetStream, permit this account to create streams, and
 // restoreEvery is the time that restore reuses its last result.
 const restoreEvery = 250 * time.Millisecond
 
-// deletionTime is the time that restore waits before it creates a missing stream. A server that
-// deletes a stream removes its name first, then notifies the pullers, and removes its directory
-// last: a stream of the same name that is created in between loses its directory, and then answers
-// no publish (nats-server 2.15, stream.stop).
+// deletionTime is the time that restore and replace wait before they create a stream that
+// existed. A server that deletes a stream removes its name first, then notifies the
+// pullers, and removes its directory last: a stream of the same name that is created in
+// between loses its directory, and then answers no publish (nats-server 2.15, stream.stop).
 const deletionTime = 500 * time.Millisecond
 
 // awaitDeletion waits until a server has completed a deletion that this process has just noticed.

@@ -13,13 +13,13 @@ import (
 )
 
 // puller delivers the messages of one queue, from a consumer of each stream that has some of them.
-// It sends requests only while a caller waits, and for no more messages than callers wait and SetPrefetch
-// permits in addition: idle workers elsewhere would lack the rest. A message that fits neither a caller nor
-// the prefetch returns to the server at once.
+// It sends requests only while a caller waits. With one stream it requests no more messages than the
+// waiting callers need and SetPrefetch permits in addition, so that idle workers elsewhere get the
+// rest. With several it may receive more, because each stream without messages has a request open:
+// see schedule. A message that fits neither a caller nor the prefetch returns to the server at once.
 //
-// One goroutine receives all answers, and schedule decides after each event which sources send a request.
-// So no source waits for the answer of another one. It has many fields because that goroutine alone owns
-// all that schedule weighs.
+// One goroutine receives all answers, and schedule decides after each event which
+// sources send a request. So no source waits for the answer of another one.
 type puller struct {
 	b      *Bus
 	sub    *nats.Subscription
@@ -52,9 +52,9 @@ type result struct {
 	err error
 }
 
-// maxBatch is the maximum number of messages that the puller requests at once from sources that probably have some. A
-// puller with one source sends its next request after half of them: the server serves open requests
-// in turns, and skips a puller that has none open.
+// maxBatch is the maximum number of messages that the puller requests at once from sources that
+// probably have some. A puller with one source sends its next request when half of the messages
+// have arrived: the server serves open requests in turns, and skips a puller that has none open.
 const maxBatch = 64
 
 // pull opens a queue. buffer is the maximum number of messages received and not yet delivered.
@@ -133,8 +133,8 @@ func (p *puller) Close() error {
 	return nil
 }
 
-// schedule sends the requests that callers wait for. The caller must hold mu, and call it after
-// every change to the fields that schedule reads.
+// schedule sends the requests that callers wait for. The caller must
+// hold mu, and call it after a change that may require a request.
 //
 // The puller requests from sources with messages in turn, and in total as many messages as its
 // callers want. Every other source has a request open that waits for its next message; such a

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// raise gives an existing stream the replicas that want asks for, if it has fewer, and the maximum
-// age of its messages. A stream that cannot be changed is used as it is, and Check reports it: the
-// process may lack the permission to change streams, or the cluster a server.
+// raise gives an existing stream the replicas that want asks for, if it has fewer, and the maximum age of its
+// messages. It logs a stream that it cannot change, and the bus uses the stream as it is: the process may lack
+// the permission to change streams, or the cluster a server. Check reports missing replicas, but no other age.
 func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
 	have := s.CachedInfo().Config
 	aged := want.MaxAge == 0 || have.MaxAge == want.MaxAge

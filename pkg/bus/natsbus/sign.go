@@ -148,8 +148,9 @@ func (s *signer) signed(m *nats.Msg) (sender string, number int64, ok bool) {
 	return "", 0, false
 }
 
-// stored reports whether to accept a message that may be read late: its signature must be of this
-// kind of message, and have this number unless number is negative. Without keys it accepts every message.
+// stored reports whether to accept a message that may be read late: its signature must
+// be of this kind of message, and have this number unless number is negative. Without
+// keys it accepts every message, and while unsigned messages are allowed, each of those.
 func (s *signer) stored(m *nats.Msg, kind string, number int64) bool {
 	if s == nil || s.unsigned && m.Header.Get(headerMAC) == "" {
 		return true

@@ -18,10 +18,10 @@ import (
 
 // source is a consumer whose messages a puller takes. The puller's mu guards its fields.
 //
-// The puller implements the pull protocol itself. The client library's iterator, with a buffer for
-// one message, sometimes skips a pull when a message overtakes its bookkeeping, and then stalls
-// until it misses its heartbeat ten seconds later. A message that arrives while no caller waits
-// stays in its buffer until the ack wait ends.
+// The puller implements the pull protocol itself. The client library's iterator, with a
+// buffer for one message, sometimes skips a pull when a message arrives before the iterator
+// has counted it, and then stalls until it misses its heartbeat ten seconds later. A message
+// that arrives while no caller waits stays in the iterator's buffer until the ack wait ends.
 type source struct {
 	spec   consumerSpec
 	number int // of the source

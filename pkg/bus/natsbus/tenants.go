@@ -66,10 +66,10 @@ func newTenantStreams(conn *connection) *tenantStreams {
 	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
-// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets. The first
-// 64 tenants get a quarter of the default tenant's limit each. Whenever the number of tenants doubles, or the
-// server has no space for another tenant, the share is halved: a server reserves the maximum size of streams.
-// A share is at least minLimit.
+// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets.
+// With fewer than 64 tenants each gets a quarter of the default tenant's limit. The share is halved
+// at 64 tenants, whenever their number doubles, and whenever the server has no space for another
+// tenant, because a server reserves the maximum size of streams. A share is at least minLimit.
 func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range ts.defaultStreams() {
@@ -92,7 +92,7 @@ func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfi
 	return s
 }
 
-// fullShares is the number of tenants that get a full share of the space for streams.
+// fullShares is the number of tenants from which on each gets only a part of a full share of the space for streams.
 const fullShares = 64
 
 // OpenTenant implements bus.Intake.
@@ -382,8 +382,8 @@ func (ts *tenantStreams) limitedKinds() (kinds []string) {
 	return kinds
 }
 
-// prepare creates the stream of a tenant that a subject belongs to, unless this process has checked it
-// before. It does so because the server does not report a missing stream if a client listens to the subject.
+// prepare creates or reopens the stream that a subject of a tenant other than the default one belongs to, unless this
+// process has checked it before. The server would not report a missing stream if a client listens to the subject.
 func (ts *tenantStreams) prepare(ctx context.Context, subject string) error {
 	tenant, kind := ts.tenantKind(subject)
 	if kind == "" {
