@@ -6,10 +6,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// pendingInBatch decides for a run that is pending in its batch. The start signal lets the
-// run continue in this very turn, unless the run has a later start_at of its own. User
-// messages that arrive earlier stay in the history for when the run starts. It reports
-// whether it made the decision of this turn.
+// pendingInBatch decides for a run that is pending in its batch. After the start signal the run continues in this
+// very turn, unless user messages came with the signal or the run has a later start_at of its own. User messages that
+// arrive earlier stay in the history for when the run starts. It reports whether it made the decision of this turn.
 func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {

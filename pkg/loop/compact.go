@@ -104,9 +104,9 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 // long.
 func (t *Turn) reacting() bool { return t.s.Compacted && !t.compactedBefore() }
 
-// compactedBefore reports whether the run has already continued after its reactive
-// compaction, which makes another one proactive. A user message allows the run a new reactive
-// compaction, and so does progress if compaction.reactive of the agent is progress.
+// compactedBefore reports whether the run has already continued after its reactive compaction, the one
+// after a prompt that was too long; any compaction since is made ahead of time. A user message allows the
+// run a new reactive compaction, and so does progress if compaction.reactive of the agent is progress.
 func (t *Turn) compactedBefore() bool {
 	return reacted(t.s.Log) && (!t.agent.CompactsAnew() || !progressed(t.s.Log))
 }

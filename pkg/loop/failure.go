@@ -58,7 +58,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 	}
 }
 
-// delayed waits for the time at which the quota allows the call. This does not count as a failed
+// delayed waits until the call may be tried (ModelDelayed.Wait). This does not count as a failed
 // try, does not switch to a fallback model and never ends the run, however often it happens.
 func (t *Turn) delayed(ev ModelDelayed) Decision {
 	t.s.Reservation = ev.Reservation

@@ -59,8 +59,8 @@ func (t *Turn) isHandoff(o state.OpenCall) bool {
 
 // handedOff makes another agent responsible for the run from the next turn on. The history stays; the new
 // agent's instructions replace the old ones. Limits and usage remain those of the run. The fallback, the counts
-// of failures and recoveries, the one compaction and the loop's state start over. If the event has a Problem, it
-// refuses the call instead, and nothing else changes.
+// of failures and recoveries and the loop's state start over, and the run may again compact after a prompt that
+// is too long. If the event has a Problem, handedOff refuses the call instead, and nothing else changes.
 func (l *ruled) handedOff(t *Turn, ev AgentFound) Decision {
 	o := ev.Asked.Call
 	if ev.Problem != "" {

@@ -12,10 +12,10 @@ import (
 // Loop makes the decisions for runs of one agent. A worker uses one Loop for any number of runs at the same
 // time, so it must be immutable.
 type Loop interface {
-	// Step returns what follows s once ev has happened. It never changes s or ev. Equal arguments must give
-	// equal results: a worker may call Step more than once with one event. It may append to the log of s, so it
-	// is not called concurrently for states that share a log (state.State.Append). A panic ends the attempt at
-	// the turn.
+	// Step returns what follows s once ev has happened. It must not change s or ev. Equal arguments must
+	// give equal results: a worker may call Step more than once with one event. It may write behind the
+	// end of the log of s, in the memory that states with the same log share (state.State.Append), so it
+	// is not called concurrently for such states. A panic ends the attempt at the turn.
 	Step(s state.State, ev Event) Decision
 }
 

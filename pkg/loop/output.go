@@ -76,8 +76,8 @@ func pieces(log []state.Entry) string {
 	return strings.Join(texts, "")
 }
 
-// retryOutput tells the model what is wrong with its answer, or ends the run if no retries are left. It counts the
-// retries in the log, back to the last user message, so no counter is stored.
+// retryOutput tells the model what is wrong with its answer, or ends the run if no retries are left.
+// It counts the retries in the log, back to the last user message, so the state needs no counter.
 func (t *Turn) retryOutput(output string, err error) Decision {
 	limit, made := t.agent.MaxOutputRetries(), retries(t.s.Log)
 	if made >= limit {

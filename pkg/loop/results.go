@@ -38,9 +38,9 @@ func (t *Turn) reader() string {
 	return ""
 }
 
-// cutResults replaces the results that are not among the latest messages by stubs, each in its place. It
-// reports false, and changes nothing, if that frees less than leastCut or the agent cannot read a result
-// again.
+// cutResults replaces the results that are longer than shortResult or have files, and are
+// not among the latest messages, by stubs, each in its place. It reports false, and changes
+// nothing, if that frees less than leastCut or the agent cannot read a result again.
 func (t *Turn) cutResults() bool {
 	name := t.reader()
 	if name == "" {

@@ -115,11 +115,11 @@ func undelivered(said []state.Message) []state.Message {
 	return said
 }
 
-// ApplyLateSignals returns s, a state in which its turn ends the run, after the signals that arrived before that end
-// was committed. Without a user message among them it returns s unchanged. A user message continues the run instead of
-// ending it; with the mode Rollback it also withdraws the last response, unless its calls have had effects. A run that
-// was aborted or poisoned, or whose deadline has passed, still ends: its last entry then keeps the user messages as
-// undelivered. aborted reports that the run has a pending abort.
+// ApplyLateSignals returns s, a state in which its turn ends the run, after the signals that arrived before that
+// end was committed. Without a user message among them it returns s unchanged. A user message continues the run
+// instead of ending it; if a signal has the mode Rollback, it also withdraws the last response, unless that
+// response's calls have had effects. A run that was aborted or poisoned, or whose deadline has passed, still ends:
+// its last entry then keeps the user messages as undelivered. aborted reports that the run has a pending abort.
 func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted bool) state.State {
 	said := said(late)
 	if len(said) == 0 {
@@ -366,9 +366,9 @@ func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at st
 	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
 }
 
-// undecided denies the calls that no approver decided before the end of the run, with its reason. Readers of
-// events then have no open approval, and an approval without a hash cannot apply to a later call with such an
-// id.
+// undecided denies the calls that no approver decided before the end of the run, with
+// the reason of that end, or as expired. Readers of events then have no open approval,
+// and an approval without a hash cannot apply to a later call with the same id.
 func (t *Turn) undecided(end state.Reason, by *state.By) {
 	said := state.Decided{Decision: state.Deny, Reason: string(end)}
 	if end == state.EndExpired {
