@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Answers is a memory budget that all turns of a worker share: one for the results of tools and large responses of
-// models, others for files in requests to models and for views. A tenant may hold at most half of it, or one reservation
-// that is larger, so that a tenant with slow tools leaves memory for the others. Turns get memory in the order of their
-// requests, but a turn whose tenant would exceed its half does not delay the turns behind it. Answers is safe for
-// concurrent use.
+// Answers is a memory budget that all turns of a worker share: one for the results of tools and large
+// responses of models, others for files in requests to models and for views. A tenant may hold at
+// most half of it, or one reservation that is larger, so that a tenant with slow tools leaves memory
+// for the others. Waiting turns get memory in the order of their requests, but a turn whose tenant
+// would exceed its half does not delay the turns behind it. Answers is safe for concurrent use.
 //
 // A caller must not wait for a reservation while it holds another one of the same budget: two turns could then wait
 // for each other forever.

@@ -80,10 +80,11 @@ func (q *Quarantine) Refused() (from, to int) {
 	return 0, 0
 }
 
-// Defer records that a message of a turn arrived at now, that the quarantine refuses the turn, and that the message
-// will be delivered again after delay. copied reports that another message of the turn already waits, so the caller
-// must drop this one: each crash of a worker may add a message. log reports whether the caller should log the
-// deferral: at most once a minute for each turn.
+// Defer records that a message of a turn arrived at now, that the quarantine refuses the turn,
+// and that the message will be delivered again after delay. copied reports that this message is
+// a copy, since another one of the turn returns only after more than half of delay; Defer then
+// records nothing, and the caller must drop the message. Each crash of a worker may add a copy.
+// log reports whether the caller should log the deferral: at most once a minute for each turn.
 func (q *Quarantine) Defer(run state.RunID, version int64, now time.Time, delay time.Duration) (copied, log bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

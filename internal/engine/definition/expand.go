@@ -82,8 +82,8 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	return def, nil
 }
 
-// listed returns the tools of a source at a place in the definition. The error is an *InvalidError: a version of an
-// agent never pins another list, and a kind expands a list always in the same way.
+// listed returns the tools of a source at a place in the definition. The error is an *InvalidError, because no
+// retry can help: a version of an agent never pins another list, and a kind expands a list always in the same way.
 func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin json.RawMessage) (tools []tool.Definition, err error) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {

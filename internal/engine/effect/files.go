@@ -47,9 +47,9 @@ func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
 	}
 }
 
-// loaded returns the sizes of the uploaded files that a request to a provider contains, by id: all files in messages
-// of users, and, from the latest result of a tool backwards, the files that fit in addition. Adapters replace the
-// other files with a remark.
+// loaded returns the sizes of the uploaded files that a request to a provider contains, by id:
+// all files in messages of users and, from the latest result of a tool backwards, those before
+// the first that does not fit in addition. Adapters replace the other files with a remark.
 func loaded(provider string, messages []state.Message) map[string]int64 {
 	room := model.BuiltinSpecs()[provider].FileBytes
 	if room == 0 {

@@ -11,10 +11,10 @@ import (
 // of the agent before a handoff.
 const defaultUses = 10
 
-// affordable returns tools unchanged if the run has no cost limit. Otherwise it caps each tool's uses at what
-// is left of the limit after the tools before it; one that can be bounded but has no MaxUses starts from
-// defaultUses. It leaves out a tool for which nothing is left, and one that is charged per use if the provider
-// cannot bound its uses.
+// affordable returns tools unchanged if the run has no cost limit. Otherwise it caps the uses of
+// each tool that is charged per use at what is left of the limit after the tools before it; any
+// tool that can be bounded but has no MaxUses starts from defaultUses. It leaves out a tool for
+// which nothing is left, and one that is charged per use if the provider cannot bound its uses.
 func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
 	limit := s.Limits.CostUSD
 	if limit <= 0 {

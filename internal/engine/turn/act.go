@@ -90,9 +90,9 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 	}
 }
 
-// commitsNext reports whether a turn that the loop has ended can commit at once: it has no child runs to abort, no
-// notes of hooks to wait for and, if it is from a queue for noisy tenants, may work now. If so, the turn counts as
-// working.
+// commitsNext reports whether a turn that the loop has ended can commit at once: it does not end or
+// interrupt the run, which may have child runs to abort, it has no notes of hooks to wait for and,
+// if it is from a queue for noisy tenants, it may work now. If so, the turn counts as working.
 func (t *turn) commitsNext() bool {
 	return !t.dropsCalls() && !t.effects.AwaitsNotes() && t.load.TryWork()
 }

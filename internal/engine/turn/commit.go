@@ -61,9 +61,10 @@ func (t *turn) sign() {
 	last.Worker, last.Attempt, last.DurationMS = t.taker.cfg.Worker, t.claim.Attempt, time.Since(t.started).Milliseconds()
 }
 
-// applyLate applies signals that arrived after the turn was claimed, before the turn ends the run; after an abort, only
-// those from before it. The others continue the run after its end. If the run would end as expired, or the store does
-// not return the signal that it counts, the error wraps effect.ErrRelease: the next attempt receives the signal.
+// applyLate applies signals that arrived after the turn was claimed, before the turn ends the run;
+// after an abort, only those from before it. The others continue the run after its end. If the run
+// would end as expired, or the store does not return the signal that it counts, the error wraps
+// effect.ErrRelease: the next attempt receives the signal. Other errors wrap effect.ErrDrop.
 func (t *turn) applyLate(ctx context.Context) error {
 	if t.s.Transition.Reason == state.EndExpired {
 		return fmt.Errorf("%w: the signal that the run waited for arrived before the run expired; nothing to do, a worker continues with it", effect.ErrRelease)

@@ -13,9 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// startSpan starts the span of a turn (F6). Its parent is the submission of the run, which the header
-// names, so that a turn whose message was lost is in the same trace as the others. The sender of the
-// message is a link. A run whose gateway makes no spans gets its trace here.
+// startSpan starts the span of a turn (F6). Its parent is the submission of the run
+// (state.State.TraceSpan), so that a turn whose message was lost is in the same trace as the others.
+// The sender of the message is a link. A run whose gateway makes no spans gets its trace here.
 func (k *Taker) startSpan(ctx context.Context, t *turn, msg bus.Turn) (context.Context, trace.Span) {
 	if k.cfg.Tracer == nil {
 		return ctx, noop.Span{}

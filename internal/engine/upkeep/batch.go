@@ -8,10 +8,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// startNext starts the next run of a batch after a change of s: the successor of s in its lane if
-// s has left the lane, or s itself if it is pending and every predecessor has left the lane (L8).
-// It may be called at any time and any number of times. A run that is not stored yet starts on its
-// own: the sweeper checks each new run once.
+// startNext starts the next run of a batch after a change of s. A batch has up to MaxParallel lanes, and the
+// runs of a lane start one after the other. startNext starts the successor of s in its lane if s has left the
+// lane, or s itself if it is pending and every predecessor has left the lane (L8). It may be called at any time
+// and any number of times. A run that is not stored yet starts on its own: the sweeper checks each new run once.
 //
 // A run that was cancelled while it was pending has freed no slot. Its predecessor starts its
 // successor when that predecessor leaves the lane; the cancelled run does so only if that has

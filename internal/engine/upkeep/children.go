@@ -45,9 +45,10 @@ type children struct {
 	finding  chan struct{} // has an element for each child that is being looked for
 }
 
-// start starts the runs that answer the open calls of a waiting run, except for the calls in started. The id of each
-// run follows from its call, so a repeated start creates no second run. If the tree has no capacity under limits.runs
-// of the root, start refuses the calls concerned with a signal to s; if the root has ended, it aborts s instead.
+// start starts the runs that answer the open calls of a waiting run, except for the calls in started.
+// The id of each run follows from its call, so a repeated start creates no second run. If the tree
+// has no capacity under limits.runs of the root, start refuses the calls concerned with a signal to
+// s; if the tree is ending, because its root has ended or has a pending abort, it aborts s instead.
 func (c *children) start(ctx context.Context, s state.State, started []state.OpenCall) error {
 	var calls []state.OpenCall
 	var runs []state.RunID

@@ -131,10 +131,10 @@ func (f *Finalizer) length(ctx context.Context, id state.RunID, done int64) (int
 }
 
 // Finalize does the work that follows when a run waits or ends: it starts the child runs, stores the dead
-// letter of a run that only a replay can continue, sends the outcome to the run's parent and submitter, queues
-// the events for its webhook, starts the next run of its batch, and publishes the rest of its events. entries is the
-// length of the log; its first done entries are known to be finalized. started are the calls whose child runs were
-// started before. After an error the run stays due.
+// letter of a run that is lost or that only a replay can continue, sends the outcome to the run's parent and
+// submitter, queues the events for its webhook, starts the next run of its batch, and publishes the rest of
+// its events to the event feed. entries is the length of the log; its first done entries are known to be
+// finalized. started are the calls whose child runs were started before. After an error the run stays due.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {

@@ -295,8 +295,8 @@ func (h *Leases) Lanes() map[state.Priority]int {
 // renewLook is the longest interval between checks for leases to renew.
 const renewLook = 100 * time.Millisecond
 
-// Run renews leases until ctx ends, and returns when no renewal is in flight. One goroutine serves all turns,
-// so a waiting turn needs no timer. A renewal without an answer delays no other.
+// Run renews leases until ctx ends, and returns when no renewal is in flight. One goroutine finds the leases
+// of all turns that are due, so a waiting turn needs no timer. A renewal without an answer delays no other.
 func (h *Leases) Run(ctx context.Context) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
