@@ -85,9 +85,10 @@ type Config struct {
 	SecretsDir string
 	Getenv     func(name string) string
 
-	// Policy returns the resources that the agents of a tenant may use. The worker calls it before each call of a
-	// model, of a tool that has hosts or a program, and of a webhook, and before it reads a secret that a
-	// definition or a webhook names. It must be safe for concurrent use. Default: agents may use everything.
+	// Policy returns the resources that the agents of a tenant may use. The worker calls it before
+	// each call of a model, of a tool that has hosts or a program, and of a webhook, and before it
+	// reads a secret that a definition or a webhook names. If it returns an error, the worker does
+	// not make the call. It must be safe for concurrent use. Default: agents may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// WebhookClient sends events to the webhooks of runs. It must refuse addresses that only the worker can reach, and
@@ -160,9 +161,9 @@ type Config struct {
 	// time limits; with more, Ready returns an error. Default 100.
 	MaxAbandoned int
 
-	// ModelPrompt bounds the memory of the messages of a model call, in bytes. More is a prompt that is too long,
-	// whatever the model takes: a claim reads the history from the store at once, and meanwhile nothing else can use
-	// that part of the store. Default 64 MiB, twice what the tools of one turn may answer.
+	// ModelPrompt bounds the memory of the messages of a model call, in bytes. With more, the prompt counts as
+	// too long, whatever the model accepts: a claim reads the history from the store in one request, which blocks
+	// that part of the store for other requests. Default 64 MiB, twice what the tools of one turn may answer.
 	ModelPrompt int64
 
 	// ModelOutput bounds the bytes of a model's response: text, reasoning and arguments of calls. A
