@@ -34,6 +34,7 @@ import (
 //	> hooks {}; {"deny":"no"}
 //	> found 3 "Be brief."         > found error "there is no agent"
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
+//	> replay
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
 //	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"   > rollback "stop"
 //
