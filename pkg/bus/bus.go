@@ -12,11 +12,10 @@ import (
 // ErrClosed reports that the bus, the queue or the connection is closed.
 var ErrClosed = errors.New("the bus is closed, since this process is shutting down: retry when it runs again")
 
-// Bus carries turns, events, aborts, submissions and dead letters. Its methods, and those of its queues
-// and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a subscription
-// outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. If a method
-// that publishes returns an error, the message may or may not have been stored, unless a comment says
-// otherwise.
+// Bus carries turns, events, aborts, submissions, dead letters and heartbeats, and stores objects. Its methods, and
+// those of its queues and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a
+// subscription outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. If a method
+// that publishes returns an error, the message may or may not have been stored, unless a comment says otherwise.
 type Bus interface {
 	Turns
 	Events
@@ -134,9 +133,9 @@ type TurnQueue interface {
 	// without Ack or InProgress.
 	Next(ctx context.Context) (TurnDelivery, error)
 
-	// SetPrefetch lets the queue fetch up to n messages before Next asks for them, and
-	// returns any surplus to the bus at once. The initial value is 0. A worker without free
-	// slots must call SetPrefetch(0), so that others get the messages.
+	// SetPrefetch lets the queue fetch up to n more messages than the waiting calls of
+	// Next need, and returns any surplus to the bus at once. The initial value is 0. A
+	// worker without free slots must call SetPrefetch(0), so that others get the messages.
 	SetPrefetch(n int)
 
 	// Close ends all calls of Next, and returns prefetched messages to the bus. Messages that Next
