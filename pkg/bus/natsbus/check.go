@@ -120,9 +120,9 @@ func (conn *connection) checkJetStream(ctx context.Context) state.Finding {
 	return f
 }
 
-// checkStrict warns of a server that accepts JetStream requests with unknown fields. A server acknowledges a
-// stored message on any subject that the sender names, also on the one that purges another stream. A strict
-// server rejects such an acknowledgement as a request, because it has a field that the request lacks.
+// checkStrict warns of a server that accepts JetStream requests with unknown fields. Any server acknowledges a
+// stored message on the subject that the sender names, even if that is the subject of requests to purge another
+// stream. A strict server rejects the acknowledgement there, because it has a field that such a request lacks.
 func (conn *connection) checkStrict(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: strict", OK: true, Detail: "JetStream requests with unknown fields are rejected"}
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)

@@ -249,10 +249,10 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so
-// that the server drops duplicates. It begins no attempt after a third of the ack wait, but at least 2 s and at
-// most 10 s. An attempt waits as long for an answer, but at most publishTimeout, and also creates streams that
-// are missing. elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
+// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that
+// the server drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and
+// at most 10 s. Each attempt also creates missing streams, and waits for an answer up to that limit or, if that is
+// less, publishTimeout. elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
@@ -307,10 +307,10 @@ const createHint = "enable JetStream, permit this account to create streams, and
 // restoreEvery is the time that restore reuses its last result.
 const restoreEvery = 250 * time.Millisecond
 
-// deletionTime is the time that restore and replace wait before they create a stream that
-// existed. A server that deletes a stream removes its name first, then notifies the
-// pullers, and removes its directory last: a stream of the same name that is created in
-// between loses its directory, and then answers no publish (nats-server 2.15, stream.stop).
+// deletionTime is the time that restore waits before it creates a missing stream, and replace
+// before it creates one that existed. A server that deletes a stream removes its name first, then
+// notifies the pullers, and removes its directory last: a stream of the same name that is created
+// in between loses its directory, and then answers no publish (nats-server 2.15, stream.stop).
 const deletionTime = 500 * time.Millisecond
 
 // awaitDeletion waits until a server has completed a deletion that this process has just noticed.

@@ -219,8 +219,8 @@ func (b *Bus) probe(ctx context.Context, t target) error {
 	return nil
 }
 
-// isUnused reports whether no process publishes to a stream any more, which this process has not noticed
-// yet: another one has spread the turns over fewer streams, or has closed the tenant.
+// isUnused reports whether another process has made a stream unused, which this process has not noticed
+// yet: it has spread the turns over fewer streams, or has closed the tenant or deleted its stream.
 func (b *Bus) isUnused(ctx context.Context, t target) bool {
 	if t.kind == "" {
 		_, err := b.learn(ctx)

@@ -20,9 +20,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Keys sign messages between processes that the receiver does not verify against the store: live
-// events, heartbeats, aborts that are applied already, and the event feed. The zero value signs
-// nothing and accepts everything.
+// Keys sign messages between processes that the receiver does not verify against the
+// store: live events, heartbeats, aborts that the sender has already recorded in the
+// store, and the event feed. The zero value signs nothing and accepts everything.
 type Keys struct {
 	secrets  []string
 	unsigned bool
