@@ -57,10 +57,10 @@ func (t *Turn) isHandoff(o state.OpenCall) bool {
 	return spec != nil && spec.By == tool.ByHandoff
 }
 
-// handedOff makes another agent responsible for the run from the next turn on. The history stays; the new
-// agent's instructions replace the old ones. Limits and usage remain those of the run. The fallback, the counts
-// of failures and recoveries and the loop's state start over, and the run may again compact after a prompt that
-// is too long. If the event has a Problem, handedOff refuses the call instead, and nothing else changes.
+// handedOff makes another agent responsible for the run from the next turn on. The history stays; the new agent's
+// instructions replace the old ones. Limits and usage remain those of the run. The choice of a fallback model, the
+// counts of failures and recoveries and the loop's state start over, and the run may again compact after a prompt
+// that is too long. If the event has a Problem, handedOff refuses the call instead, and nothing else changes.
 func (l *ruled) handedOff(t *Turn, ev AgentFound) Decision {
 	o := ev.Asked.Call
 	if ev.Problem != "" {
