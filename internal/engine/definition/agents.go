@@ -114,9 +114,9 @@ func (a *Agents) Of(ctx context.Context, s *state.State) (*agent.Agent, error) {
 	return a.Get(ctx, s.Tenant, d.Name, d.Version)
 }
 
-// Get returns a version of an agent. An *InvalidError means that the run must fail: the definition cannot be used
-// here, or a source of tools cannot be listed. Any other error may pass: it is that of the store, the policy or ctx.
-// Get retries the read of the definition for Config.Patience.
+// Get returns a version of an agent. An *InvalidError means that the run must fail: the version does
+// not exist or cannot be used here, or a source of tools cannot be listed. Any other error may pass: it
+// is that of the store, the policy or ctx. Get retries the read of the definition for Config.Patience.
 func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	b, err := a.load(ctx, agentKey{tenant, name, version})
 	if err != nil {

@@ -150,11 +150,11 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 // deferredLog is logged once a minute at most for each turn.
 const deferredLog = "turn deferred: it was in flight on workers that died, and another such turn is in flight on this worker"
 
-// mayGetResults returns how long the worker must postpone the turn; the turn continues if it is 0 or less. A turn waits
-// if the first attempt lost its lease and has started a call that is not idempotent and has no result: its worker may
-// only have been paused or cut off, and may still report the result. Without a result the outcome is unknown, unless
-// the tool has a probe. Only the second attempt waits, and the time counts from the takeover, so a turn whose workers
-// die again and again makes progress. An aborted turn does not wait. If LateResults is negative, no turn waits.
+// mayGetResults returns the time for which the worker must postpone the turn; at 0 or less the turn continues. A turn
+// waits if the first attempt lost its lease and has started a call that is not idempotent and has no result: its worker
+// may only have been paused or cut off, and may still report the result. Without a result the outcome is unknown,
+// unless the tool has a probe. Only the second attempt waits, and the time counts from the takeover, so a turn whose
+// workers die again and again makes progress. An aborted turn does not wait. If LateResults is negative, no turn waits.
 func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
 	if c.Attempt != 2 || c.Abort != nil || k.cfg.Periods.LateResults < 0 {
 		return 0

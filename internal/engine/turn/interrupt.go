@@ -58,8 +58,8 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 }
 
 // notLoaded returns the error of a turn whose agent cannot be loaded. It releases a turn that an abort, a message,
-// the deadline or a shutdown has ended: only the agent's loop can end or continue the run, and after an abort the
-// next claim reports it, so that nothing interrupts the next attempt. It drops any other turn.
+// the deadline or a shutdown has ended: only the agent's loop can end or continue the run. After an abort the next
+// claim returns that abort, which then does not interrupt the attempt. notLoaded drops any other turn.
 func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error {
 	end := effect.ErrDrop
 	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, effect.ErrRelease) {

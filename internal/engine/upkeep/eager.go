@@ -25,9 +25,10 @@ const (
 	eagerRenewal = 400 * time.Millisecond
 )
 
-// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit), and whose messages
-// have not arrived yet. If the message of such a turn reaches this worker, the turn needs no further claim at the
-// store. Without eager claims the worker claims each turn when its message arrives.
+// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit),
+// and whose messages have not arrived yet. When the message of such a turn reaches this worker,
+// the worker repeats the claim under the same token, and the store may answer from memory.
+// Without eager claims the worker makes the only claim of a turn when its message arrives.
 type eagerClaims struct {
 	never bool          // eager claims are off
 	lasts time.Duration // how long the worker remembers one: well below its lease

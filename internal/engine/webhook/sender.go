@@ -388,9 +388,9 @@ func (s *Sender) fullPause() time.Duration {
 	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
 }
 
-// use returns the endpoint of an address and counts one more user of it. If the endpoint has failed too often, or
-// does not answer the attempts in flight, use returns nil, the time of the next attempt and the reason, so that an
-// event that cannot be sent at once does not delay others.
+// use returns the endpoint of an address and counts one more user of it. If the endpoint pauses after
+// too many failures, or does not answer the attempts in flight, use returns nil, the time of the next
+// attempt and the reason, so that an event that cannot be sent at once does not delay others.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
