@@ -233,8 +233,9 @@ const (
 	ForSummary Purpose = "summary" // a compaction
 )
 
-// RunTools requests these tool calls. The worker makes them in order, in batches: adjacent calls that may run
-// in parallel form one batch, and each other call is a batch by itself (A14).
+// RunTools requests these tool calls. The worker makes them in order, in batches:
+// adjacent calls that may run in parallel form one batch, or several if their
+// results might not fit into memory, and each other call is a batch by itself (A14).
 type RunTools struct {
 	Calls []state.OpenCall
 }
