@@ -323,10 +323,10 @@ func (h *Leases) pause(ctx context.Context) bool {
 // errOver reports that a lease has ended.
 var errOver = errors.New("the lease has expired")
 
-// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if no
-// call is in flight that must not be repeated, otherwise after LateResults: results may have arrived unread while
-// this process was paused, and no other worker can get them. The turn starts nothing more in that time, because each
-// further step begins with a write to the store.
+// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if
+// no call is in flight that must not be repeated, or if LateResults is not positive. Otherwise it ends the turn
+// after LateResults: results may have arrived unread while this process was paused, and no other worker can get
+// them. The turn starts nothing more in that time, because each further step begins with a write to the store.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)
