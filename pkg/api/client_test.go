@@ -291,6 +291,11 @@ func TestRootCAs(t *testing.T) {
 	if _, err := api.NewWithHTTP(server.URL, foreign, api.WithRootCAs(pool)).Get(t.Context(), id); !errors.Is(err, api.ErrInvalid) || !strings.Contains(err.Error(), "roundTrip") {
 		t.Errorf("a transport that cannot be configured: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := api.NewWithHTTP(server.URL, foreign, api.WithRootCAs(pool)).WaitBatch(ctx, "batch_x", nil); !errors.Is(err, api.ErrInvalid) {
+		t.Errorf("wait for a batch with a transport that cannot be configured: %v", err)
+	}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -22,15 +22,15 @@ const (
 )
 
 // Events yields the events of a run with numbers above after, until the run has ended or ctx ends. It reconnects when
-// the connection breaks, and yields each committed event once, in order; live events in between are lost. If ctx ends,
-// the gateway refuses, or 120 reconnections in a row fail, the last pair has the error.
+// the connection breaks, and yields each committed event once, in order; live events that the gateway sends in between
+// are lost. If ctx ends, the gateway refuses, or 120 reconnections in a row fail, the last pair has the error.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return c.Follow(ctx, id, after, nil)
 }
 
-// Follow is Events that also reports the state of its connection: it calls notice, if not nil, once with an error
-// when the gateway cannot be reached, and once with nil when it can be reached again, from the goroutine of the
-// iteration. It does not call notice for an error that ends the iteration.
+// Follow is Events that also reports the state of its connection: it calls notice, if not nil, once with an
+// error when the gateway cannot be reached or fails, and once with nil when the connection is open again.
+// It calls notice from the goroutine of the iteration, and not for an error that ends the iteration.
 func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		link := connection{notice: notice}
@@ -125,7 +125,7 @@ func (l *connection) permanent(err error) bool {
 		return !l.worked && f.status < http.StatusInternalServerError
 	}
 	_, bad := errors.AsType[*addressError](err)
-	return bad
+	return bad || errors.Is(err, ErrInvalid) // the error of WithRootCAs
 }
 
 // follow reads the events of one connection. It returns the number of the last committed event, and reports whether the
@@ -187,9 +187,9 @@ func (c *Client) frames(ctx context.Context, path, last string, link *connection
 	}
 }
 
-// Wait returns a run once it has ended or waits for anything but its child runs: for a person, an external process, its
-// start time, its batch, a rate limit or the retry of a model call. When ctx ends, it returns the error of ctx. Its
-// other errors are those of Get and Events.
+// Wait returns a run once it has ended or waits for anything but its child runs: for a person,
+// an external process, its start time, its batch, a rate limit or the retry of a model call.
+// When ctx ends, the error wraps that of ctx. Its other errors are those of Get and Events.
 func (c *Client) Wait(ctx context.Context, id string) (Run, error) {
 	run, err := c.Get(ctx, id)
 	if err != nil || atRest(run) {
@@ -215,10 +215,10 @@ func atRest(r Run) bool {
 	return r.Terminal() || r.Waiting != nil && r.Waiting.Reason != "waiting_child"
 }
 
-// Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and all these events
-// when the run has ended (L8). Do continues to wait while the run waits for a person or an external process; ctx bounds
-// the whole call and not the run. Its errors are those of Submit, Events and Get; with those of Events it returns the
-// run as Submit did, and the events so far.
+// Do submits a run, calls each, if not nil, for every event as it arrives, and returns the run and
+// all these events when the run has ended. Do continues to wait while the run waits for a person or
+// an external process; ctx bounds the whole call and not the run. Its errors are those of Submit,
+// Events and Get; with those of Events it returns the run as Submit did, and the events so far.
 func (c *Client) Do(ctx context.Context, r SubmitRequest, key string, each func(Event)) (Run, []Event, error) {
 	run, err := c.Submit(ctx, r, key)
 	if err != nil {
