@@ -154,8 +154,8 @@ type AuditEntry struct {
 	Action string     `json:"action"` // run.submit, agent.put, ...
 	Target string     `json:"target"` // id or name of the changed resource
 
-	// Outcome is OutcomeUnknown if the request failed for a reason that does not reveal whether it took effect, or if
-	// the client disconnected before the response. It is empty for completed requests.
+	// Outcome is OutcomeUnknown if the request failed for a reason that does not reveal whether it took
+	// effect, or if it failed after the client had disconnected. It is empty for completed requests.
 	Outcome string `json:"outcome,omitempty"`
 }
 

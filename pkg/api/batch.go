@@ -9,8 +9,9 @@ type BatchRequest struct {
 	// MaxParallel is the maximum number of runs in flight at once; 0 means all.
 	MaxParallel int `json:"max_parallel,omitempty"`
 
-	// CountWaiting counts runs that wait for a person as in flight. By default the batch starts its next run when one
-	// of its runs first waits for a person; that run resumes at once, so more than MaxParallel may be in flight then.
+	// CountWaiting counts runs that wait for a person as in flight. By default the batch
+	// starts its next run when one of its runs first waits for a person. That run resumes
+	// as soon as the person has decided, so more than MaxParallel may then be in flight.
 	CountWaiting bool `json:"count_waiting,omitempty"`
 }
 
@@ -28,9 +29,10 @@ type Batch struct {
 
 	CountWaiting bool `json:"count_waiting"` // see BatchRequest
 
-	// Counts has the number of runs by status, without statuses that no run has. A batch whose gateway died while it
-	// stored the runs may have fewer runs than Total, until its request is repeated with its key. Deleted runs count
-	// with the status in which they ended.
+	// Counts has the number of runs by status, without statuses that no run has. Deleted runs count with
+	// the status in which they ended. If the gateway died while it stored the runs, Counts may have
+	// fewer runs than Total: a repetition of the request with its key stores the rest. A batch that is
+	// read five minutes after its creation or later counts missing runs as failed, with the reason lost.
 	Counts map[string]int `json:"counts"`
 
 	// Deleted is the number of runs that were deleted. Items lacks them.

@@ -11,14 +11,15 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// Changes yields the changes of the tenant's runs, until ctx ends, the gateway refuses, or 120 reconnections in a row
-// fail; the last pair has the error. query has the parameters of GET /v1/events: agent, loop, parent, batch and
-// metadata.KEY select runs.
+// Changes yields the changes of the tenant's runs, until ctx ends, the gateway refuses,
+// or 120 reconnections in a row fail; the last pair has the error. query has the
+// parameters of GET /v1/events: agent, loop, parent, batch and metadata.KEY select runs.
 //
-// The first change is ChangesOpen: the caller receives all changes after it, so a caller that maintains a list must
-// read the list then. When the connection breaks, Changes reconnects and yields the state of the runs that changed in
-// between, possibly again, and then ChangesOpen. ChangesLost means that changes are missing: read the list again. Of
-// two states of a run the one with the higher Version is the later; no state follows RunDeleted.
+// The first change is ChangesOpen: the caller receives all changes after it, so a caller that
+// maintains a list must read the list then. When the connection breaks, Changes reconnects and
+// yields ChangesOpen again. Before or after it, Changes yields the state of the runs that changed in
+// between, possibly a second time. ChangesLost means that changes are missing: read the list again.
+// Of two states of a run the one with the higher Version is the later; no state follows RunDeleted.
 func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var link connection

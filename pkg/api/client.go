@@ -16,9 +16,10 @@ import (
 	"strconv"
 )
 
-// Client is a client of a gateway. It is safe for concurrent use. A response of the gateway with an error is a
-// *[Problem]; other errors report an invalid URL, a failed connection, or a server that is not a gateway. The client
-// does not retry requests. It has many methods because each route has one.
+// Client is a client of a gateway. It is safe for concurrent use. If the gateway responds with an error,
+// that is a *[Problem], except for Ready. Other errors report an invalid URL or request, a failed
+// connection, or a server that is not a gateway. The client does not retry requests, except that Events,
+// Follow, Changes, Wait, Do and WaitBatch reconnect. It has many methods because each route has one.
 type Client struct {
 	url    string
 	bad    error // not nil if the URL is invalid: the error of each call
@@ -288,10 +289,10 @@ func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, e
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }
 
-// PutAgent stores a definition, in JSON or YAML, as the next version of an agent. An unchanged definition makes no
-// version, unless a run has used the latest one and its tools come from a source that lists them. In a tenant with
-// review the result has StatusDraft, and runs cannot use the definition until an author or an admin who has not saved
-// it publishes it.
+// PutAgent stores a definition, in JSON or YAML, as the next version of an agent. A definition that equals the
+// latest version makes no version, unless a run has used that version and its tools come from a source that lists
+// them, such as an MCP server. In a tenant with TenantSettings.Review a new definition becomes a draft: the result
+// has StatusDraft, and runs cannot use the draft until an author or an admin who has not saved it publishes it.
 func (c *Client) PutAgent(ctx context.Context, name string, definition []byte) (SavedAgent, error) {
 	var out SavedAgent
 	return out, c.do(ctx, http.MethodPut, "/v1/agents/"+url.PathEscape(name), nil, definition, &out)
@@ -341,8 +342,8 @@ func (c *Client) Ready(ctx context.Context) error {
 }
 
 // Readiness returns the state of the gateway and of its dependencies. Its Status is "degraded" if the bus does not
-// answer or the deployment waits for a decision about its store, and "unavailable" or "draining" if the gateway is not
-// ready. The error reports that no gateway answered.
+// answer or accepts no writes, or if the deployment waits for a decision about its store. It is "unavailable" or
+// "draining" if the gateway is not ready. An error means that no gateway answered, or that it refused the request.
 func (c *Client) Readiness(ctx context.Context) (Readiness, error) {
 	ready, err := get[Readiness](ctx, c, "/readyz")
 	if e, ok := errors.AsType[*unreadyError](err); ok {

@@ -11,7 +11,7 @@ import (
 // batchEvery is the interval at which WaitBatch polls.
 const batchEvery = 250 * time.Millisecond
 
-// SubmitBatch submits 1 to 1,000 runs (L8). The gateway checks all of them before it stores the first. With a key,
+// SubmitBatch submits 1 to 1,000 runs. The gateway checks all of them before it stores the first. With a key,
 // another call with the same content returns the same batch, and completes it if a failure has left runs unstored.
 func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
 	var out BatchAccepted
@@ -33,13 +33,13 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
 }
 
-// WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It calls each,
-// if not nil, with the current batch: once for every run that has ended, and for every run that it finds waiting for a
-// person, or for the result of a client tool or an asynchronous tool (L8). It omits runs that were deleted before it
-// read them.
+// WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the
+// error of ctx. It calls each, if not nil, with the current batch: once for every run that
+// has ended, and for every run that it finds waiting for a person, or for the result of a
+// client tool or an asynchronous tool. It omits runs that were deleted before it read them.
 //
-// While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for example
-// because the batch does not exist, WaitBatch returns that error with the last batch that it has read.
+// While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for
+// example because the batch does not exist, WaitBatch returns that error with the last batch that it has read.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
 	reported := map[string]string{} // the status that was reported, by run
 	var last Batch

@@ -49,8 +49,9 @@ func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string,
 	return f, err
 }
 
-// DeleteMemoryFile deletes a file of a memory if the file has the version: see AnyVersion. Otherwise the error has
-// CodeMemoryChanged. A path of a directory deletes all files in it; its version is the latest of theirs.
+// DeleteMemoryFile deletes a file of a memory if the file has the version: see AnyVersion. Otherwise
+// the error has CodeMemoryChanged. With AnyVersion or 0 it has CodeMemoryNotFound if the file does not
+// exist. If path is a directory, all files in it are deleted, and its version is the latest of theirs.
 func (c *Client) DeleteMemoryFile(ctx context.Context, scope, path string, version int64) error {
 	return c.do(ctx, http.MethodDelete, memoryPath(scope, path), ifMatch(version), nil, nil)
 }

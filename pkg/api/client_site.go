@@ -55,9 +55,9 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	return page.Items, err
 }
 
-// Queues returns the number of turns that wait or are in flight in each lane, and the number of runs of the deployment
-// by status. Only viewers of the whole deployment may call it: CodeForbidden. While the bus does not accept writes, the
-// error has CodeBusUnavailable.
+// Queues returns the number of turns that wait or are in flight in each lane, and the number of runs
+// of the deployment by status. Only viewers of the whole deployment may call it: CodeForbidden. The
+// error has CodeBusUnavailable while the bus does not accept writes or does not report its queues.
 func (c *Client) Queues(ctx context.Context) (Queues, error) {
 	return get[Queues](ctx, c, "/v1/queues")
 }

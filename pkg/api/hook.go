@@ -36,9 +36,9 @@ type HookRun struct {
 	Priority  string            `json:"priority,omitempty"`
 }
 
-// HookSignal describes the signal of a delivery. With HookSettings.Run, which must have a Key, the gateway sends it to
-// the run that an earlier delivery with the same key has started. Without it, the expression Run names the run. Exactly
-// one of Message and Answer is required.
+// HookSignal describes the signal of a delivery. If the settings also have a HookRun, which must then
+// have a Key, the gateway sends the signal to the run that an earlier delivery with the same key has
+// started. Otherwise the expression Run names the run. Exactly one of Message and Answer is required.
 type HookSignal struct {
 	Run     string `json:"run,omitempty"`     // returns the id of a run
 	Message string `json:"message,omitempty"` // returns a text

@@ -8,8 +8,8 @@ const (
 	RestoreWaiting = "waiting_restore"
 )
 
-// Restore is the response of GET /v1/restore: whether the store is older than the mark on NATS, and the consequences of
-// a decision about it. Without a wait only Status and Epoch are set.
+// Restore is the response of GET /v1/restore: whether the store is older than the progress that NATS has recorded
+// (the mark), and the consequences of a decision about it. With RestoreOK only Status and Epoch are set.
 type Restore struct {
 	Status        string        `json:"status"`         // ok or waiting_restore
 	BehindSeconds int64         `json:"behind_seconds"` // the running time that the copy lacks, if it is known

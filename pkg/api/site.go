@@ -62,8 +62,8 @@ type AgentVersionStats struct {
 	Runs      RunStats   `json:"runs"`
 }
 
-// RunStats sums up runs. DurationMS is the duration in milliseconds of runs that have ended, from their start to their
-// end, without the time in which an ended run waited to be continued.
+// RunStats sums up runs. DurationMS has the percentiles of the durations of ended runs, in milliseconds:
+// from their start to their end, without the time in which an ended run waited to be continued.
 type RunStats struct {
 	Total    int                  `json:"total"`
 	Statuses map[state.Status]int `json:"statuses"`

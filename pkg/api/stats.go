@@ -68,8 +68,9 @@ type StatsRow struct {
 	Tool  Latency `json:"tool"`  // of tool calls that workers made and that took a millisecond or more
 }
 
-// Latency is a distribution of durations. P50MS and P95MS are the upper bounds of the buckets that have these
-// percentiles, nil without durations. The last of Buckets has the durations above the last of Stats.BoundsMS.
+// Latency is a distribution of durations. P50MS and P95MS are the upper bounds of the buckets
+// that have these percentiles, nil without durations. The last of Buckets has the durations
+// above the last of Stats.BoundsMS; that bound then also stands for a percentile in this bucket.
 type Latency struct {
 	Count   int64   `json:"count"`
 	SumMS   int64   `json:"sum_ms"`
