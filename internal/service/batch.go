@@ -194,14 +194,15 @@ func inRun(i int, err error) error {
 	return fmt.Errorf("runs[%d]: %w", i, err)
 }
 
-// createBatch stores the runs of a batch, starts those that may start, and returns the id of the
-// first. The first run takes the key and determines the ids of all, so a batch that is submitted
-// again with its key is the same batch, completed if necessary.
+// createBatch stores the runs of a batch, starts those that may start, and returns the
+// id of the first. The first run takes the key and determines the ids of all, so a
+// batch that is submitted again with its key is the same batch, completed if necessary.
 //
-// createBatch stores each run after its predecessor in the lane, and starts a run once its lane is
-// stored, so that its end finds the next. If this gateway dies in between, the stored runs still
-// execute: the sweeper starts a run whose predecessor had ended by then, and a run without a stored
-// successor has nothing to start.
+// MaxParallel divides a batch into that many sequences, in each of which one run starts after another
+// (see state.State.InLane). createBatch stores each run after its predecessor. It starts a run that
+// has a successor only when the whole batch is stored, so that the end of the run finds the
+// successor. If this gateway dies before that, the stored runs still execute: the sweeper starts a
+// run whose predecessor had ended by then, and a run without a stored successor has nothing to start.
 func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) (state.RunID, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {

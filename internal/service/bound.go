@@ -18,10 +18,10 @@ const MetadataUser = "user"
 // start. A run that a caller with a token starts must not pretend to be one of those.
 var sourceMetadata = []string{string(sourceHook), string(sourceTrigger), metadataDelivery, metadataSchedule, metadataScheduledAt}
 
-// reaches returns nil if the caller may see a run. A caller without a token of a user may see every run of its
-// tenant. A token for one run shows that run and the runs below it; any other token shows the runs of its user,
-// started with one of its agents, and the runs below those. For other runs the error is that of a run that does not
-// exist.
+// reaches returns nil if the caller may see a run. A caller without a token of a user may
+// see every run of its tenant. A token for one run shows that run and the runs below it. Any
+// other token shows the runs of its user, or those of them whose agents the token names, and
+// the runs below those. For other runs the error is that of a run that does not exist.
 func (k *core) reaches(ctx context.Context, c access.Caller, st state.State) error {
 	b := c.Principal.Bound
 	if b == nil {

@@ -17,14 +17,14 @@ import (
 type budget struct {
 	mu   sync.Mutex
 	left time.Duration
-	each bool // every call may take all of left, because the request polls the store
+	each bool // every call may take all of left, because the request makes many calls or waits
 }
 
 type budgetKey struct{}
 
-// WithBudget returns a context that limits the time of its calls of the store: to about d in total or, if each is
-// set, to d for each call, for requests that poll the store. While several calls run at the same time, that time
-// counts once.
+// WithBudget returns a context that limits the time of its calls of the store: to
+// about d in total or, if each is set, to d for each call, for requests that make
+// many calls or wait. Time during which several calls run counts at most once.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }
@@ -64,9 +64,9 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// budgetStore is a store whose methods below count against the budget of their request. It has many because they are
-// those of state.Store that requests call. The methods that it embeds do not count: no request calls them, except
-// AppendAudit, whose caller sets a limit of its own, so that a slow change still gets its audit entry.
+// budgetStore is a store whose methods below count against the budget of their request. It has many methods because
+// requests call many of those of state.Store. The methods that it embeds do not count: no request calls them,
+// except AppendAudit, whose caller sets a limit of its own, so that a slow change still gets its audit entry.
 type budgetStore struct{ state.Store }
 
 // Budgeted returns store with each call counted against the budget of its context, if that has one. Authentication uses

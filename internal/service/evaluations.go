@@ -33,9 +33,9 @@ var (
 	evaluationFigures = []string{api.FigurePassed, api.FigureCostUSD, api.FigureTokens, api.FigureTurns, api.FigureSeconds}
 )
 
-// Evaluations are the stored reports of a tenant's evaluations. A report and its summary are separate documents. The
-// summary is stored first and deleted last, so a list shows each report that exists; if a request fails in between, a
-// summary without a report remains.
+// Evaluations are the stored reports of a tenant's evaluations. A report and its summary are separate documents.
+// The summary is stored first and deleted last, so a list shows each report that exists. If a request fails in
+// between, a summary remains without a report, or with the report that it should have replaced.
 type Evaluations struct{ *core }
 
 func evaluationNotFound(id string) error {

@@ -253,9 +253,9 @@ func withDefaults(tenants []string, own string) []string {
 }
 
 // describe sets the media type, size and name of each uploaded file that messages refer to. It refuses files that do
-// not exist, and files of messages that the model of the agent is known not to accept. It does not refuse the latter
-// in tool results: the model gets a remark instead of such a file. known has the files that earlier calls have read,
-// and describe adds to it; it refuses messages that would bring known above limit files.
+// not exist, and files that the model of the agent is known not to accept. It does not refuse the latter if they are
+// nested in a tool result (Part.Files): the model gets a remark instead of such a file. known has the files that
+// earlier calls have read, and describe adds to it; it refuses messages that would bring known above limit files.
 func (k *core) describe(ctx context.Context, tenant string, a *agent.Agent, messages []state.Message, known map[string]file.File, limit int) error {
 	var files []state.Part
 	for _, m := range messages {

@@ -93,9 +93,9 @@ func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 	return nil // the schedule was changed, or another gateway owns the timer now
 }
 
-// fire starts the run of the latest instant that is due, unless the instant is too late (CatchUp) or the settings for
-// overlaps prevent that. Before that it completes a firing that an earlier call has decided. It returns the time at
-// which the schedule is due next, or the zero time if the schedule is paused or deleted.
+// fire starts the run of the latest instant that is due, unless the instant is too late (CatchUp) or the settings
+// for overlaps prevent that. Before that it completes a firing that an earlier call has decided. It returns the
+// time at which the schedule is due next, or the zero time if the schedule is paused, deleted or never due again.
 func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {

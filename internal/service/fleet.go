@@ -104,10 +104,10 @@ type Fleet struct {
 // Hear records a heartbeat of a worker that arrived at now.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
-// Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within 10 minutes
-// (shownFor) or that hold leases, without those that have said that they leave and hold none. A worker without a
-// heartbeat within 2 s (reachableFor) is unreachable. Each has the number of runs on which it holds leases, and the ids
-// of up to ten of them.
+// Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within
+// 10 minutes (shownFor) or that hold leases. A worker that has announced its end is listed only
+// while it holds leases. A worker without a heartbeat within 2 s (reachableFor) is unreachable.
+// Each has the number of runs on which it holds leases, and the ids of up to ten of them.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {
 		return api.Page[api.Worker]{}, err
@@ -152,9 +152,9 @@ func (s *Fleet) holds(ctx context.Context, worker *api.Worker, some bool) error 
 	return nil
 }
 
-// Queues returns, for each lane, the number of turns that wait or are in flight and the time at which the oldest
-// waiting one was queued, and the number of runs by status. The error is a *BusError if the bus does not report its
-// queues.
+// Queues returns, for each lane, the number of turns that wait or are in flight and the
+// time at which the oldest waiting one was queued, and the number of runs by status.
+// The error is a *BusError if the bus accepts no writes or does not report its queues.
 func (s *Fleet) Queues(ctx context.Context, c access.Caller) (api.Queues, error) {
 	if err := s.permit(ctx, c, ReadQueues); err != nil {
 		return api.Queues{}, err

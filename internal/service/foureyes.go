@@ -29,9 +29,8 @@ func (k *core) askedBefore(ctx context.Context, id state.RunID) (all []string, e
 	return all, err
 }
 
-// eachLog calls more with parts of the logs of a run and of its ancestors, each from its last checkpoint on, the run's
-// first, until more returns false.
-// It ends without an error at an ancestor that retention has deleted.
+// eachLog calls more with pages of the log of a run, then of the logs of its ancestors, until more returns false. It
+// reads each log from its last checkpoint on. It ends without an error at an ancestor that retention has deleted.
 func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := k.store.Load(ctx, id)

@@ -21,10 +21,10 @@ const (
 	lagFor = time.Second
 )
 
-// lag exports the number of turns that wait or are in flight in the deployment. Every gateway exports all of them,
-// whether or not a worker runs; workers export none, so metrics of workers may be summed. A scrape reads the bus, or
-// uses a reading younger than lagFor. If the bus does not report its queues, lag exports only turnpike_bus_writable,
-// instead of old figures.
+// lag exports the number of turns that wait or are in flight in the deployment. Every gateway exports
+// all of them, whether or not a worker runs; workers export none, so metrics of workers may be
+// summed. A scrape reads the bus, or uses a reading younger than lagFor. If the bus accepts no writes
+// or does not report its queues, lag exports only turnpike_bus_writable, instead of old figures.
 type lag struct {
 	bus           bus.Bus
 	store         state.Schedule
@@ -117,11 +117,11 @@ func (l *lag) ask() figures {
 	return figures{time.Now(), true, l.turns(ctx, messages), since}
 }
 
-// turns returns the number of outstanding turns in each lane. It counts all messages that no worker has fetched. Of
-// the fetched messages it counts at most as many as the store has further queued and running runs, because a message
-// that a dead worker fetched stays until its ack wait ends, although its turn was published again. Within that bound
-// it counts turns in flight on live workers first, and attributes the rest to workers without heartbeats. If the
-// store does not answer, every message counts.
+// turns returns the number of outstanding turns in each lane. It counts all messages that no worker has
+// fetched. Of the fetched messages it counts at most as many as the store has further queued and running runs,
+// because a message that a dead worker fetched stays until its ack wait ends, although its turn was published
+// again. Within that bound it first counts the turns in flight on reachable workers, and then other fetched
+// messages, in proportion to their number in each lane. If the store does not answer, every message counts.
 func (l *lag) turns(ctx context.Context, messages map[state.Priority]bus.LaneLag) map[state.Priority]int64 {
 	lanes, fetched, inFlight := map[state.Priority]int64{}, map[state.Priority]int64{}, map[state.Priority]int64{}
 	var waiting int64

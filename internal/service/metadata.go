@@ -8,8 +8,9 @@ import (
 )
 
 // create stores a new run, with its entries in the index of the metadata keys that its tenant has chosen, and with
-// the tenant's webhook if the run has none. Before that it records that the run uses its files. The run must have its
-// id already: an index is complete from a certain id on, so create must read the settings after the id was made.
+// the tenant's webhook if the run has none; child runs and runs of drafts do not get it. Before that it records
+// that the run uses its files, except for a run of a batch: createBatch records those. The run must have its id
+// already: an index is complete from a certain id on, so create must read the settings after the id was made.
 func (k *core) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	if n.State.Batch == nil { // the files of a batch are recorded together
 		if err := k.bind(ctx, n.State.Tenant, file.User{Run: n.State.ID}, messagesOf(n.State)...); err != nil {

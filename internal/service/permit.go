@@ -73,7 +73,7 @@ type right struct {
 	shared  string        // what it reads of all tenants, for which the caller needs the role for tenant *; or empty
 	changes bool          // not permitted in a suspended tenant
 	noted   bool          // the audit records the operation
-	lasts   bool          // the operation polls the store, so the budget applies to each call
+	lasts   bool          // the operation makes many calls of the store or waits, so the budget applies to each call
 	bound   bool          // permitted to callers that are bound to a user, because the method checks which runs they reach
 }
 
@@ -168,12 +168,12 @@ func names(roles []access.Role) []string {
 // OfDeployment reports whether only roles of the deployment, tenant *, permit the operation.
 func (o Operation) OfDeployment() bool { return rights[o].shared != "" }
 
-// Lasts reports whether the operation polls the store, so that its budget applies to each call.
+// Lasts reports whether the operation makes many calls of the store or waits, so that its budget applies to each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
-// Permit returns nil if the caller may request an operation in its tenant, else a problem, or the error of the store
-// if it cannot read the tenant. The methods of a service for these operations make the same check. A server may also
-// call Permit before it reads the body of a request.
+// Permit returns nil if the caller may request an operation in its tenant, else a problem, or the
+// error of the store if the settings of the tenant cannot be read. The methods of a service for these
+// operations make the same check. A server may also call Permit before it reads the body of a request.
 func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) error {
 	return s.core.permit(ctx, c, o)
 }

@@ -56,8 +56,8 @@ type storedSchedule struct {
 
 // scheduleStatus is the part of a schedule that Turnpike changes.
 type scheduleStatus struct {
-	// Seen is the latest instant that a gateway has decided about, or the time after which the schedule fires: the
-	// schedule never fires for that instant or an earlier one, whatever clocks show.
+	// Seen is the latest instant about which a gateway has decided, or the later time at which the schedule
+	// was stored or resumed. The schedule never fires for Seen or an earlier instant, whatever clocks show.
 	Seen state.Time `json:"seen"`
 
 	// Pending is a firing that a gateway has decided, and whose run may not have been started yet.
@@ -371,9 +371,9 @@ func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
 	return s.eachDocument(ctx, state.SchedulesOf(tenant), func(ctx context.Context, name string) error { return s.remove(ctx, tenant, name) })
 }
 
-// Pause pauses a schedule if paused is true. Otherwise it resumes the schedule, for instants after that. A paused
-// schedule still starts a run that waits for the end of an earlier one. If the schedule is already in the requested
-// state, Pause changes nothing.
+// Pause pauses a schedule if paused is true. Otherwise it resumes the schedule, for
+// instants after the call. A paused schedule still starts a run that waits for the end of
+// an earlier one. If the schedule is already in the requested state, Pause changes nothing.
 func (s *Schedules) Pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
 	o := PauseSchedule
 	if !paused {

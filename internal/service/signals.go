@@ -185,10 +185,11 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	return signalOf(req)
 }
 
-// checkSignal checks the caller's role for the content of a signal: approvals need an approver, an answer needs an
-// approver or a submitter, everything else a submitter. It reports whether the tenant requires four eyes for the
-// decisions. The caller of checkSignal must have read st before: then the log that checkSignal reads includes all
-// entries that led to the wait in st.
+// checkSignal checks the caller's role for the content of a signal: approvals need an approver, an
+// answer needs an approver or a submitter, everything else a submitter. fourEyes reports that the
+// signal has decisions and the tenant requires four eyes. checkSignal then also refuses a caller who
+// is a requester in the run or an ancestor (see state.Askers). The caller of checkSignal must have
+// read st before: then the log that checkSignal reads includes all entries that led to the wait in st.
 func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
 	switch {
 	case len(sig.Approvals) > 0 && !c.May(access.Approver):
@@ -219,9 +220,9 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 	return true, nil
 }
 
-// checkEdits refuses edited arguments that violate the schema in the agent's definition. The worker makes the same
-// check, but its error reaches the model and not the editor. For a tool whose service provides the schema, only the
-// worker checks it.
+// checkEdits refuses edited arguments that violate the schema in the agent's definition.
+// The worker makes the same check, but its error reaches the model and not the editor.
+// Only the worker checks calls of child runs, and tools whose service provides the schema.
 func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
 	if st.Waiting == nil {
 		return nil

@@ -85,10 +85,11 @@ type Submissions struct {
 	largeForks *turnstile.Turnstile
 }
 
-// Submit stores a run and publishes its first turn. The run is durable when Submit returns; the outbox publishes the
-// turn as soon as the bus accepts it. A submission with the key and the content of an earlier one returns the run of
-// the earlier one, in its current state, even if the new submission would be refused. The error is
-// state.ErrIdempotencyConflict if the key was used with other content.
+// Submit stores a run and publishes its first turn. The run is durable when Submit returns nil; the
+// outbox publishes the turn as soon as the bus accepts it. A submission with the key and the content
+// of an earlier one returns the run of the earlier one, in its current state, even if a new run
+// would be refused now, for example because its agent was deleted. The caller must still have the
+// right to submit. The error is state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
@@ -379,8 +380,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// runOf returns the initial run of a submission, without an id. place is its position in a batch, in which it may be
-// pending, or nil.
+// runOf returns the initial run of a submission, without an id. batch is
+// the place of the run in a batch, in which it may be pending, or nil.
 func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent, instruct instructor, now state.Time, batch *state.Batch) (state.State, error) {
 	req := sub.req
 	switch {

@@ -48,10 +48,10 @@ type runner struct {
 	later  bool         // a call of flush is scheduled
 }
 
-// Keep starts runs and sends signals for the messages of all triggers, until ctx ends; it returns when it has
-// processed the messages in progress. Gateways share the work: NATS delivers a message to one gateway, and to another
-// only if the first does not acknowledge it in time. A gateway acknowledges a message once its effect is durable. The
-// id of the message is the idempotency key of the effect, so a second delivery has no second effect.
+// Keep starts runs and sends signals for the messages of all triggers, until ctx ends; it returns when no message
+// is in progress. Gateways share the work: NATS delivers a message to one gateway, and to another only if the
+// first rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect is
+// durable. The id of the message is the idempotency key of the effect, so a second delivery has no second effect.
 func (s *Triggers) Keep(ctx context.Context) {
 	if s.cfg.Streams == nil {
 		return
