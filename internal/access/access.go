@@ -243,8 +243,8 @@ type Authenticator interface {
 }
 
 // RequestAuthenticator is an Authenticator that checks the whole request. A gateway calls AuthenticateRequest instead
-// of Authenticate, also for requests without a token. Such a gateway accepts only the host names in its Config,
-// because otherwise a page of another origin could give its own name to the gateway's address.
+// of Authenticate, also for requests without a token. Such a gateway refuses host names that its Config does not allow,
+// because otherwise a page of another origin could make its own name resolve to the gateway's address (DNS rebinding).
 type RequestAuthenticator interface {
 	Authenticator
 	AuthenticateRequest(r *http.Request) (Principal, error)

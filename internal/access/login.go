@@ -309,9 +309,9 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 	return &oauth2.Config{ClientID: l.cfg.ClientID, ClientSecret: l.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: l.cfg.Scopes}, p, nil
 }
 
-// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session and
-// the page to show. After an error it also returns the page if begun belongs to this login. The error wraps
-// ErrUnauthenticated if the login is refused; any other error means that it could not be checked.
+// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session
+// and the page to show. After an error it also returns the page if begun belongs to this login. The error wraps
+// ErrUnauthenticated if the login is refused; any other error means that the provider or the store failed.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {

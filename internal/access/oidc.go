@@ -49,9 +49,9 @@ var signed = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its first use, and reads the
-// keys again when no known key verifies a token, at most three times at once and then once in 10 s. It is safe for
-// concurrent use.
+// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its
+// first use. It reads the keys again when no known key verifies a token: up to three
+// times in a burst, and then at most once in 10 s. It is safe for concurrent use.
 type OIDC struct {
 	cfg     OIDCConfig
 	keys    *http.Client // reads the provider's settings and its key set

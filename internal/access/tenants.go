@@ -124,8 +124,7 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 
 // Delete removes the settings of a tenant. The tenant is then suspended until Put stores it again: its keys, and runs
 // that have not ended, keep its restrictions. A default tenant, which exists without being stored, is not suspended:
-// it only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant has no
-// settings.
+// it only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant is not stored.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
 	last, err := t.read(ctx, name)
 	if err != nil {

@@ -76,8 +76,8 @@ type Config struct {
 	// https://app.example.com. Default: none.
 	Origins []string
 
-	// Tenant is the tenant of a request that names none, if its principal has roles in all tenants or Auth is nil, and
-	// of submissions over the bus that name none. Default: "default".
+	// Tenant is the tenant of a request that names none, unless its principal has roles in
+	// one tenant only, and of submissions over the bus that name none. Default: "default".
 	Tenant string
 
 	MaxBody int64 // maximum bytes of a request body; default 1 MiB
@@ -116,8 +116,8 @@ type Config struct {
 	// lost. Default: 5 s.
 	RedeliveryDelay time.Duration
 
-	// StoreBudget bounds how long one request waits for the store in total; then the response has status 503.
-	// Streams, batches, deletions and waits have this time for each call. Default: 3 s.
+	// StoreBudget bounds how long one request waits for the store in total; then the response has status 503. Requests
+	// that make many calls or wait, such as streams, batches and deletions, have this time for each call. Default: 3 s.
 	StoreBudget time.Duration
 
 	// WriteTimeout is the time after which the gateway disconnects a client that receives nothing of a response or of a

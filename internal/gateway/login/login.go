@@ -23,16 +23,17 @@ type Callers struct {
 	budget time.Duration
 }
 
-// NewCallers returns a Callers that authenticates tokens with auth and sessions with login. If auth is nil, every
-// caller has full access; if login is nil, sessions are disabled. tenant is the tenant of a request that names none,
-// if its principal has roles in all tenants. budget limits each call of the store in the checks of WhileAllowed.
+// NewCallers returns a Callers that authenticates tokens with auth and sessions with login.
+// If auth is nil, every caller has full access; if login is nil, sessions are disabled.
+// tenant is the tenant of a request that names none, unless its principal has roles in one
+// tenant only. budget limits each call of the store in the checks of WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
 
-// Identify returns the caller of a request. The error is a problem with status 401 without valid credentials, and one
-// with status 403 if the principal has no roles in the tenant or must name a tenant; any other error means that the
-// credentials could not be checked.
+// Identify returns the caller of a request. The error is a problem with status 401 without valid
+// credentials, 400 if the request names two tenants, or 403 if the principal has no roles in the
+// tenant or must name a tenant. Any other error means that the credentials could not be checked.
 func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	who, err := c.principal(r)
 	if err != nil {

@@ -51,9 +51,9 @@ func (h *Hooks) Delete(w http.ResponseWriter, r *http.Request) error {
 	return exchange.Done(w, h.hooks.Delete(r.Context(), access.FromContext(r.Context()), r.PathValue("name")))
 }
 
-// senders is the owner of the memory of deliveries to unknown hooks. senders with the name of a hook is the owner of
-// the memory of deliveries to that hook until their signatures are verified. So senders without the secret of a hook
-// cannot use up the memory of a tenant, only that of unverified deliveries to the same hook.
+// senders is the owner of the memory of deliveries to unknown hooks. senders with the address of a hook,
+// such as "*hooks/acme/triage", is the owner of the memory of deliveries to that hook. So senders without
+// the secret of a hook cannot use up the memory of its tenant, only that of deliveries to the same hook.
 const senders = "*hooks"
 
 // Deliver receives a delivery, which is signed instead of authenticated. It responds once the effect is durable.

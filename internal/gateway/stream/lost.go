@@ -8,8 +8,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// lostLooks is the number of consecutive reads of the store, about a second or two apart, that must not find a run
-// before it counts as lost: a store that was just promoted may lag behind.
+// lostLooks is the number of consecutive reads of the store that must not find a
+// run before it counts as lost: a store that was just promoted may lag behind. The
+// reads are about a second or two apart, or less if notices arrive in between.
 const lostLooks = 3
 
 // missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them in a row it

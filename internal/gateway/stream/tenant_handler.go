@@ -143,9 +143,10 @@ func (s *tenantReader) run(ctx context.Context, f *feed) error {
 	}
 }
 
-// begin sends the event stream.open. If the reader's last event is from another feed, because the client was
-// connected to another gateway or an earlier process, begin first sends the runs that have changed since that event.
-// These events have no ids, so a client that is disconnected before stream.open receives them again.
+// begin sends the event stream.open. If the reader's last event is from another feed (of another
+// gateway, an earlier process, or a feed that has ended since), begin first sends the runs that
+// have changed since that event. These events have no ids, so a client that is disconnected
+// before stream.open receives them again. Missed changes of the same feed follow stream.open.
 func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	now := time.Now()
 	if s.feed != f.name {
