@@ -38,9 +38,9 @@ type Config struct {
 	// NATS is a connection to use instead of one to NATSURL. The caller owns it: Close leaves it open.
 	NATS *nats.Conn
 
-	// Store and Bus replace those on Redis and NATS. Open checks a Store that is a state.Checker. The caller
-	// owns them: Close leaves them open. With a Bus, Open connects to NATS only if NATS or NATSURL is set, and
-	// there must be a Store or a RedisURL.
+	// Store and Bus replace those on Redis and NATS. Open checks a Store that is a
+	// state.Checker. The caller owns them: Close leaves them open. With a Bus, Open connects
+	// to NATS only if NATSURL is set and NATS is nil, and there must be a Store or a RedisURL.
 	Store state.Store
 	Bus   bus.Bus
 

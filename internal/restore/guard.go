@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Store wraps s. While the deployment waits, Claim answers ClaimBehind, and Sweep and Evict return no runs. Commit,
-// Seal, a Create that records a run as lost, and a Record of anything but results return ErrWaiting. A deletion that
-// has already sealed its runs continues. All other methods, such as those that read, submit, signal and abort runs,
-// work as usual. For the time resweep after that, Sweep ignores the backlog. A ClaimBehind of s makes the Watch look
-// whether the data were restored. A nil Watch returns s.
+// Store wraps s. While the deployment waits, Claim answers ClaimBehind, and Sweep and Evict return no
+// runs. Commit, Seal, a Create that records a run as lost, and a Record of anything but results return
+// ErrWaiting. A deletion that has already sealed its runs continues. All other methods, such as those that
+// read, submit, signal and abort runs, work as usual. After the wait, Sweep ignores the backlog for 30 s
+// (resweep). When s answers ClaimBehind, the Watch compares the marks at once. A nil Watch returns s.
 func (w *Watch) Store(s state.Store) state.Store {
 	if w == nil {
 		return s

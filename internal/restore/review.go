@@ -358,9 +358,9 @@ func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
 	return api.RestoreDecided{Decision: "accept", Epoch: r.watch.Status().Epoch}, err
 }
 
-// Abandon aborts the runs that Report lists, in the name of by, and then accepts: the others continue. A run
-// that the store lacks ends as lost. Each abort is due after delay. The error is ErrNotWaiting if the store is
-// not behind. After another error the deployment may still wait, and the caller may repeat the call.
+// Abandon aborts all runs that Report finds, also those beyond its limit, in the name of by, and then accepts: the
+// others continue. A run that the store lacks ends as lost. Each abort is due after delay. The error is ErrNotWaiting
+// if the store is not behind. After another error the deployment may still wait, and the caller may repeat the call.
 func (r *Review) Abandon(ctx context.Context, by *state.By, delay time.Duration) (api.RestoreDecided, error) {
 	decided := api.RestoreDecided{Decision: "abandon"}
 	if r == nil {

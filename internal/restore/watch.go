@@ -167,8 +167,10 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Look compares the two marks once, and advances them if no other process has since the last look.
-// It returns an error if the store or the bus did not answer; the previous result stays.
+// Look compares the mark in the store with that on the bus. It advances both, unless the deployment waits
+// or the first Look finds a mark. If another process has advanced the mark on the bus since the last Look,
+// that process has found the store in order: Look then compares and advances nothing, unless the
+// deployment waits. It returns an error if the store or the bus did not answer; the previous result stays.
 func (w *Watch) Look(ctx context.Context) error { return w.look(ctx, false) }
 
 func (w *Watch) look(ctx context.Context, suspect bool) error {
