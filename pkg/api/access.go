@@ -82,8 +82,8 @@ type TokenKeys struct {
 type TenantSettings struct {
 	// FourEyes prevents principals from approving a call of a run if they have requested something in that
 	// run, its ancestors, its ended child runs, or the runs that it was forked from. To request is to submit
-	// the run, to send it a message, an answer or a result, or to edit a call. The principal that last stored
-	// a schedule, a hook or a trigger also requests what it does.
+	// the run, to send it a message, an answer or a result, or to edit a call. The principals that last
+	// stored a schedule, a hook or a trigger, or paused or resumed a schedule, also request what it does.
 	FourEyes bool `json:"four_eyes"`
 
 	// Review keeps each definition that an author saves as a draft that no run can use, until another author or an

@@ -39,8 +39,8 @@ type Run struct {
 	UpdatedAt        state.Time        `json:"updated_at"`
 	FinishedAt       state.Time        `json:"finished_at"`
 
-	// IdleMS is the time, in milliseconds, that the run had ended before a replay or a message continued it. It does
-	// not count as duration.
+	// IdleMS is the time, in milliseconds, from each end of the run until
+	// a replay or a message continued it. It does not count as duration.
 	IdleMS int64 `json:"idle_ms"`
 
 	// Trouble counts the failures in the run, whatever its status.
