@@ -192,9 +192,9 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.OnClose(func() { stop(); <-done })
 }
 
-// warnOfTwoStores warns if JetStream also has checkpoints under this prefix. Then another process, such as a
-// `turnpike dev`, works without Redis, and each of the two takes turns from the queue whose runs only the other's
-// store has. It ignores failures of the check.
+// warnOfTwoStores warns if JetStream also has checkpoints under this prefix. Then another
+// process, such as a `turnpike dev`, works without Redis, and each of the two processes receives
+// turn messages for runs that only the other's store has. It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 // of their user, and the runs that they start get it.
 const MetadataUser = "user"
 
-// sourceMetadata are the keys of metadata that Turnpike sets for the runs that hooks, triggers and schedules
-// start. A run that a caller with a token starts must not pretend to be one of those.
+// sourceMetadata are the keys of metadata that Turnpike sets for the runs that hooks, triggers and
+// schedules start. A run that a caller with a user's token starts must not pretend to be one of those.
 var sourceMetadata = []string{string(sourceHook), string(sourceTrigger), metadataDelivery, metadataSchedule, metadataScheduledAt}
 
 // reaches returns nil if the caller may see a run. A caller without a token of a user may
@@ -88,9 +88,9 @@ func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	return out
 }
 
-// bindRun refuses to start a run that the caller's token does not permit, and returns the metadata for the run. If
-// the caller has a token, it removes sourceMetadata: a fork of a run that a hook started must not count as a run of
-// that hook.
+// bindRun refuses to start a run that the caller's token does not permit, and returns the
+// metadata for the run. If the caller has a user's token, bindRun sets MetadataUser and removes
+// sourceMetadata: a fork of a run that a hook started must not count as a run of that hook.
 func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
 	b := c.Principal.Bound
 	if b == nil {

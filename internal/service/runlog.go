@@ -8,8 +8,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// RunLog reads the log of a run in pages, because a log may be larger than the memory of a gateway. A log of one page
-// is read once, by Runs.Log; a longer one is read again for each sequence. It is not safe for concurrent use.
+// RunLog reads the log of a run in pages, because a log may be larger than the memory of a gateway.
+// Runs.Log reads the first page; each sequence reads the others again. It is not safe for concurrent use.
 type RunLog struct {
 	store state.Store
 	id    state.RunID

@@ -135,9 +135,9 @@ func ParseListing(query url.Values) (l Listing, err error) {
 	return l, err
 }
 
-// List returns a page of the runs that the caller may see, the newest first. A search for a text or for failures
-// reads a limited number of runs; the page then has the number of runs read (Examined), and whether these were all
-// (Complete).
+// List returns a page of the runs that the caller may see, the newest first. A search for a
+// text or for failures reads a limited number of runs; the page then has the number of runs
+// read so far, including earlier pages (Examined), and whether these were all (Complete).
 func (s *Runs) List(ctx context.Context, c access.Caller, l Listing) (api.Page[state.State], error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return api.Page[state.State]{}, err

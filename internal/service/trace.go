@@ -23,9 +23,9 @@ func traceRun(ctx context.Context, st state.State) {
 	}
 }
 
-// traceSubmit starts the span of the submission of a run, below the span of the request or, for
-// a message of the bus, below the span that parent names. The new span becomes the permanent
-// parent of the run's spans. Without a tracer, the span that parent names becomes that.
+// traceSubmit starts the span of the submission of a run, below the span of the request or, for a
+// message of the bus, below the span that parent names. The new span becomes the permanent parent
+// of the run's spans. Without a tracer, their parent is the span that the argument parent names.
 func (k *core) traceSubmit(ctx context.Context, run *state.State, parent string) (context.Context, trace.Span) {
 	if k.tracer == nil {
 		run.TraceSpan = span.Clean(parent)
