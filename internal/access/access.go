@@ -140,8 +140,9 @@ type Caller struct {
 	Tenant    string
 	Roles     []Role // in Tenant
 
-	// Requesters names the principals other than Principal at whose request the caller acts, such as the one who
-	// stored the hook. If the tenant requires four eyes, they may not approve calls that result from this request.
+	// Requesters names the principals other than Principal at whose request the caller acts,
+	// such as the one who stored the hook. If the tenant requires four eyes
+	// (api.TenantSettings.FourEyes), they may not approve calls that result from this request.
 	Requesters []string
 }
 

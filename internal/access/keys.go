@@ -158,9 +158,9 @@ func (k *Keys) Get(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	return key.APIKey, nil
 }
 
-// Revoke deletes a key of a tenant, or of any if that is AnyTenant, and returns it. Every process refuses new
-// requests with the key within two seconds, and ends its open streams within five. Revoke returns
-// state.ErrNotFound if the key does not exist.
+// Revoke deletes a key of a tenant, or of any if that is AnyTenant, and returns it. Every process
+// refuses new requests with the key within two seconds. While the store answers, it ends open
+// streams of the key within five. Revoke returns state.ErrNotFound if the key does not exist.
 func (k *Keys) Revoke(ctx context.Context, tenant, id string) (api.APIKey, error) {
 	key, err := k.Get(ctx, tenant, id)
 	if err != nil {

@@ -182,10 +182,10 @@ type result struct {
 	err     error
 }
 
-// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can
-// continue, and deletes them only if all had ended; else it removes the seals. If a crash or a
-// failure interrupts it, another process completes it from an intent in the store. The error
-// concerns all of the trees.
+// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none
+// can continue, and deletes them only if all had ended; else it removes the seals. If a crash
+// or a failure interrupts it, another process completes it from an intent in the store. The
+// results have the errors of single trees; the error of delete concerns all of them.
 func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
 	if len(trees) == 0 {
 		return nil, nil
