@@ -122,11 +122,16 @@ func foreign(resp *http.Response, body []byte) error {
 func answerOf(resp *http.Response) ([]byte, error) {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		err = fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
-		if resp.Request.Context().Err() == nil {
-			err = fmt.Errorf("%w: %w", ErrUnavailable, err) // the connection broke
-		}
-		return nil, err
+		return nil, brokenBody(resp, err)
 	}
 	return b, nil
+}
+
+// brokenBody returns the error of reading a body. It wraps ErrUnavailable unless the context of the request has ended.
+func brokenBody(resp *http.Response, err error) error {
+	err = fmt.Errorf("read answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+	if resp.Request.Context().Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // the connection broke
+	}
+	return err
 }

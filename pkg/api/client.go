@@ -147,7 +147,7 @@ func (c *Client) send(req *http.Request, out any) error {
 func problemOf(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return err
+		return brokenBody(resp, err)
 	}
 	p := &Problem{}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
