@@ -72,7 +72,7 @@ func FromEnv(o *Options) {
 		if !p.ClientSecret.given() {
 			p.ClientSecret = variable("OIDC_CLIENT_SECRET")
 		}
-		if scopes := os.Getenv("TURNPIKE_OIDC_SCOPES"); scopes != "" {
+		if scopes := os.Getenv("TURNPIKE_OIDC_SCOPES"); scopes != "" && p.Scopes == nil {
 			p.Scopes = strings.Split(scopes, ",")
 		}
 	}

@@ -46,6 +46,18 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
+// FromEnv leaves a set field of OIDC as it is, also if it takes the issuer from the environment.
+func TestFromEnvKeepsScopes(t *testing.T) {
+	for name, value := range map[string]string{"ISSUER": "https://id.example.com", "AUDIENCE": "turnpike", "SCOPES": "openid,groups", "CLIENT_ID": "env"} {
+		t.Setenv("TURNPIKE_OIDC_"+name, value)
+	}
+	o := turnpike.Options{OIDC: turnpike.OIDC{ClientID: "mine", Scopes: []string{"openid"}}}
+	turnpike.FromEnv(&o)
+	if o.OIDC.Issuer != "https://id.example.com" || o.OIDC.ClientID != "mine" || len(o.OIDC.Scopes) != 1 {
+		t.Errorf("OIDC %+v", o.OIDC)
+	}
+}
+
 // A program that does not call FromEnv does not depend on its environment.
 func TestOptionsAloneCount(t *testing.T) {
 	t.Setenv("TURNPIKE_NATS_URL", "nats://127.0.0.1:1")
@@ -376,6 +388,11 @@ func TestDial(t *testing.T) {
 		"a connection that breaks": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = w.Write([]byte(`{"id":`))
+		},
+		"a connection that breaks within an error": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"code":`))
 		},
 	} {
 		server := httptest.NewServer(answer)
