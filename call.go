@@ -60,9 +60,9 @@ func (e *askError) Error() string { return "a person must answer: " + e.question
 // holds all that the function needs to continue; it may be nil. If keep does not encode as JSON, the call fails.
 func Ask(question string, keep any) error { return &askError{question, keep} }
 
-// Answered returns the answer to the question that an earlier call of the function asked with [Ask], and
-// decodes what that call kept into keep, a pointer or nil. It reports false if the function has not
-// asked, or if keep does not decode.
+// Answered returns the answer to the question that an earlier execution of the same call asked with [Ask], and decodes
+// the keep of that Ask into keep, a pointer or nil. It reports false if the call has not asked, or if the stored value
+// does not decode.
 func Answered(ctx context.Context, keep any) (answer string, ok bool) {
 	c, _ := tool.CallFrom(ctx)
 	if c.Resume == nil {

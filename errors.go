@@ -11,7 +11,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
-// Error is the error that Turnpike returns for a refused request, from a [Deployment] and from [Dial] alike. Code is
+// Error is the error of a refused request, from the Client of a [Deployment] and from one of [Dial] alike. Code is
 // stable. Match the cause with errors.Is, and get the details with errors.As:
 //
 //	if p, ok := errors.AsType[*turnpike.Error](err); ok {

@@ -18,9 +18,9 @@ import (
 
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
 type Auth interface {
-	// Authenticate returns the caller of a request. The gateway responds with 401 to an error that wraps
-	// ErrUnauthenticated, with the Status of an [*Error], and to any other with a status of 500 or more, usually 503.
-	// Authenticate must be safe for concurrent use. For an event stream or a wait, the gateway calls it repeatedly.
+	// Authenticate returns the caller of a request. The gateway responds to an error that wraps ErrUnauthenticated with
+	// 401, to an [*Error] with its Status, and to any other error with 500 or more, usually 503. Authenticate must be
+	// safe for concurrent use. While an event stream or a wait is open, the gateway calls it every two seconds.
 	Authenticate(r *http.Request) (Principal, error)
 }
 
@@ -77,8 +77,9 @@ func (b brokenAuth) Authenticate(*http.Request) (Principal, error) { return Prin
 
 // KeyAuth returns an Auth, for GatewayOptions, that accepts API keys, which the command turnpike and package pkg/api
 // create, tokens of users that API keys have issued, and tokens of the provider in Options.OIDC. People log in to the
-// page with an API key or at the provider. Authenticate, if an Auth of the caller's calls it, accepts no tokens of users
-// and no sessions of the page. If OIDC.ClientSecret cannot be read, NewGateway returns the error.
+// page with an API key or at the provider. Authenticate, if an Auth of the caller's calls it, accepts no tokens of
+// users and no sessions of the page. If Options.OIDC is invalid or its ClientSecret cannot be read, NewGateway returns
+// the error.
 func (d *Deployment) KeyAuth() Auth {
 	store := service.Budgeted(d.core.Store)
 	keys := access.NewKeys(store)
@@ -128,8 +129,8 @@ type GatewayOptions struct {
 	PublicURL string
 
 	// Hosts are the names that clients may use for the gateway, in addition to the host of PublicURL, localhost, IP
-	// addresses and, in requests that arrive from outside loopback, names without a dot. With KeyAuth and no Hosts,
-	// requests from outside loopback may use any name.
+	// addresses and, in requests that arrive at another address than loopback, names without a dot. With KeyAuth and no
+	// Hosts, requests that arrive at another address than loopback may use any name.
 	Hosts []string
 
 	// SecretsDir has one file for each secret that signs deliveries to hooks, as WorkerOptions.SecretsDir. After

@@ -82,9 +82,9 @@ type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
 	Login RedisLogin
 
-	// Confirm names the copies that must have a write before it counts: off for none but the memory of the server,
-	// replicas:N for the memory of N replicas, aof for the append-only file of the server, or aof:N for that file and
-	// those of N replicas. Default off.
+	// Confirm names the copies that must have a write before the store acknowledges it: off for none but the memory of
+	// the server, replicas:N for the memory of N replicas, aof for the append-only file of the server, or aof:N for
+	// that file and those of N replicas. Default off.
 	Confirm string
 }
 
@@ -124,9 +124,10 @@ type Options struct {
 	// value keeps ended runs indefinitely.
 	Retention agent.Retention
 
-	// Tools, Models, Loops, Hooks, Kinds and HookKinds are what agents may name in addition to the built-in ones,
-	// except that workers have only the model providers in Models. Workers use them, and gateways check definitions
-	// against them. The maps must not change after Open.
+	// Tools, Models, Loops, Hooks, Kinds and HookKinds are what agents may name in addition to the built-in ones.
+	// Workers use them, and gateways check definitions against them. A worker calls only the model providers in Models,
+	// and calls tools over HTTP, NATS, MCP and A2A and hooks over NATS only if Kinds and HookKinds have these kinds:
+	// package standard makes them. The maps must not change after Open.
 	Tools     []Tool
 	Models    Models
 	Loops     loop.Registry

@@ -76,7 +76,8 @@ func (r *Run) until(ctx context.Context, done func(Info) bool) (Info, error) {
 
 // Events yields the events of the run after number after, until the run has ended, ctx ends, or the caller breaks the
 // loop. Events reconnects: it yields each committed event once, in order. Live events (Seq 0) may be lost. If the
-// server refuses the request, cannot be reached for about 30 seconds, or ctx ends, the last pair has the error.
+// server refuses the request, 120 reconnections in a row fail (30 seconds if each fails at once), or ctx ends, the last
+// pair has the error.
 func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, end := r.c.bound(ctx)
@@ -124,10 +125,10 @@ type Decision struct {
 	Reason string
 }
 
-// Approve lets the call start. The error is ErrStale if the call no longer waits as the person saw it, ErrInvalid if
-// Arguments do not match the schema of the tool, and ErrForbidden if the client does not act for a principal with the
-// role approver (see [Deployment.As]), or if the tenant requires four eyes and the principal has requested something in
-// the run.
+// Approve lets the call start. The error is ErrStale if the call no longer waits as the person saw it, and ErrInvalid
+// if Arguments do not match the schema that the agent's definition has for the tool. It is ErrForbidden if the client
+// does not act for a principal with the role approver (see [Deployment.As]), or if the tenant requires four eyes and
+// the principal has requested something or edited a call in the run or in one of its ancestors.
 func (r *Run) Approve(ctx context.Context, d Decision) error { return r.decide(ctx, "approve", d) }
 
 // Deny refuses the call. The model reads the reason. The errors are those of Approve; ErrInvalid if d has Arguments.

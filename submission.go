@@ -74,8 +74,8 @@ func (s Submission) request() (api.SubmitRequest, error) {
 // Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns the text. Otherwise
 // the run gets the JSON Schema of T as its output schema unless s has one: the model receives the schema and must
 // answer again if its answer does not match. An agent with loop.converse has no output schema: ErrInvalid. If T has no
-// schema, has one that every JSON value matches, or implements [json.Unmarshaler], the schema of the agent applies. ctx
-// bounds the wait and not the run. Errors are those of Submit and [Result].
+// schema, has one that every JSON value matches, is a named string type or implements [json.Unmarshaler], the schema of
+// the agent applies. ctx bounds the wait and not the run. Errors are those of Submit and [Result].
 func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	if len(s.OutputSchema) == 0 {
 		s.OutputSchema = outputSchema[T]()

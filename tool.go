@@ -37,9 +37,9 @@ type probe struct {
 // field. f never receives arguments that the schema refuses; the model reads the reason. Out is a string, a
 // [tool.Result], or any type that encodes as JSON.
 //
-// f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled or interrupted, and
-// when the worker loses the turn. The model reads the text of an error. A function that has an effect must pass
-// [IdempotencyKey] to the system that it changes.
+// f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled or interrupted or
+// reaches its deadline, and when the worker stops or loses the turn. The model reads the text of an error. A function
+// that has an effect must pass [IdempotencyKey] to the system that it changes.
 //
 // NewTool does not fail: [Open] reports mistakes of name, types, schema and options.
 func NewTool[In, Out any](name, description string, f func(context.Context, In) (Out, error), opts ...ToolOption) Tool {

@@ -38,9 +38,9 @@ type Deployment struct {
 }
 
 // Open connects to the servers, creates missing streams, raises replicas and limits of existing streams that are too
-// low, and checks the settings of the servers; it fails if one of them could lose runs. The error joins the mistakes in
-// o, except those in an address, a login, a prefix, a key or a number or limit of streams: Open checks these later, and
-// returns the first one alone. ctx bounds only the call. The caller must call Close.
+// low, and checks the settings of the servers; it fails if one of the settings could lose runs. The error joins the
+// mistakes in o that Open finds first; it reports others, such as those in an address, a login, a prefix or a key, only
+// when these are corrected. ctx bounds only the call. The caller must call Close.
 func Open(ctx context.Context, o Options) (*Deployment, error) {
 	o.Name, o.Tenant = cmp.Or(o.Name, "turnpike"), cmp.Or(o.Tenant, state.DefaultTenant)
 	kind, err := o.checked()
@@ -78,8 +78,9 @@ func Open(ctx context.Context, o Options) (*Deployment, error) {
 	return d, nil
 }
 
-// As returns a Client that acts for p, whom the caller has authenticated. Approvals require a p with the role approver:
-// the audit names the person. If p has no name, each call returns ErrUnauthenticated.
+// As returns a Client that acts for p, whom the caller has authenticated. The tenant is Options.Tenant if p names none.
+// Approvals require a p with the role approver: the audit names the person. If p has no name, each call returns
+// ErrUnauthenticated.
 func (d *Deployment) As(p Principal) *Client {
 	return &Client{api: d.process.As(p), closing: d.process.Closing()}
 }
