@@ -67,7 +67,7 @@ func (c *Client) Submit(ctx context.Context, r api.SubmitRequest, key string) (a
 	})
 }
 
-// SubmitBatch creates the runs of a batch: all of them, or none.
+// SubmitBatch creates the runs of a batch. After a failure of the store, some of them may exist.
 func (c *Client) SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error) {
 	body, err := encode(r)
 	if err != nil {
