@@ -86,9 +86,9 @@ type ProbeAnswer struct {
 	Result Result
 
 	// Refused reports, for a call that is NotDone, that no later request with its idempotency key has an effect. The
-	// worker then starts the call again at once, with another key. Without Refused it calls the probe again when the
-	// call's time limit and the worker's ProbeMargin have passed, and starts the call with the same key if the
-	// answer is still NotDone. A worker starts a call again only once; after that, NotDone counts as Unknown.
+	// worker then starts the call again at once, with another key. Without Refused, the worker calls the probe again
+	// after the deadline of the call plus a margin, by default 10 seconds. If the answer is still NotDone, it starts
+	// the call again with the same key. A call is started again only once; after that, NotDone counts as Unknown.
 	Refused bool
 }
 

@@ -29,11 +29,11 @@ type Config struct {
 	login natslogin.Login // from FromEnv
 }
 
-// FromEnv sets unset fields of cfg from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and TURNPIKE_TENANT, and the
-// login from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY, or from the files that these variables
-// name with the ending _FILE, and TURNPIKE_NATS_INBOX. Without a URL it finds the NATS server of a `turnpike dev` that
-// runs in the working directory. [Run] reports a login that it cannot use. No other function of this package reads the
-// environment.
+// FromEnv sets unset fields of cfg from TURNPIKE_NATS_URL, TURNPIKE_PREFIX and TURNPIKE_TENANT. It takes the login from
+// TURNPIKE_NATS_INBOX and from TURNPIKE_NATS_CREDS, _NKEY, _USER, _PASSWORD, _CA, _CERT and _KEY, or from the files
+// that TURNPIKE_NATS_CREDS_FILE and so on name. Without a URL it uses the NATS server of a `turnpike dev` that runs in
+// the working directory, or nats://127.0.0.1:4222 if there is none. [Run] reports a login that it cannot use. No other
+// function of this package reads the environment.
 func FromEnv(cfg *Config) {
 	cfg.URL = devaddr.Server(cmp.Or(cfg.URL, os.Getenv("TURNPIKE_NATS_URL")))
 	cfg.Prefix = cmp.Or(cfg.Prefix, os.Getenv("TURNPIKE_PREFIX"))
@@ -42,8 +42,9 @@ func FromEnv(cfg *Config) {
 }
 
 // Run connects and serves tools until ctx ends. Then it accepts no more calls, waits until those in flight are
-// answered, and returns nil, or the error of the connection. It returns an error at once if a tool is invalid or the
-// server cannot be reached. If the connection breaks later, Run reconnects without a limit of time.
+// answered, and returns nil, or the error of the connection. If tools is empty, a tool is invalid or the first
+// connection fails, it returns an error without a retry. If the connection breaks later, Run reconnects without a limit
+// of time.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: the list of tools is empty: pass at least one tool")

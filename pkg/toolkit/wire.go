@@ -84,9 +84,9 @@ func DiscoverySubject(verb micro.Verb, prefix, tenant string) string {
 // cancels it.
 const CancelSuffix = ".cancel"
 
-// HeartbeatHeader on a request asks for heartbeats: its value is the maximum number of milliseconds between two. A
-// service that supports them sends a message without a body on the reply subject at once, and then at that interval
-// until it replies, but at most every 50 ms. Each heartbeat also has the header.
+// HeartbeatHeader on a request asks for heartbeats: its value is their interval in milliseconds. A service that
+// supports them sends a message without a body on the reply subject at once, and then at that interval, but not more
+// often than every 50 ms, until it replies. Each heartbeat also has the header.
 const HeartbeatHeader = "Turnpike-Heartbeat"
 
 // ProgressHeader on a heartbeat has the progress of the call, as a JSON string on one line.
