@@ -22,8 +22,8 @@ import (
 
 // decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its mistakes,
 // each with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes. For a
-// document that is too large, is nested too deeply or cannot be parsed, decode returns one error without a place, and
-// leaves v unchanged. It checks keys that belong to one kind only if known contains that kind.
+// document that is too large, has too many values, is nested too deeply or cannot be parsed, decode returns one error
+// without a place, and leaves v unchanged. It checks keys that belong to one kind only if known contains that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("the document has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
