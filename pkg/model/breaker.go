@@ -14,8 +14,8 @@ type BreakerPolicy struct {
 	Rest     time.Duration
 }
 
-// Breakers keep a worker from calling models that do not answer (A17). Each name, which stands for a tenant, a provider,
-// an address and a model, has its own breaker. They are safe for concurrent use.
+// Breakers keep a worker from calling models that do not answer (A17). There is one breaker for each name, which stands
+// for a tenant, a provider, an address and a model. Breakers are safe for concurrent use.
 type Breakers struct {
 	policy BreakerPolicy
 

@@ -22,8 +22,8 @@ type rule struct {
 // rules classifies every failure that a provider reports itself: by a status, or by an error event in a stream that
 // began with status 200. The first row that matches applies. Specific words such as context_length_exceeded precede
 // texts, texts precede general words such as invalid_request_error, and most statuses come last, because proxies and
-// compatible servers choose statuses freely. Rules for rate limits, also by status 429, precede those for lengths,
-// because "too many tokens" may mean either.
+// compatible servers choose statuses freely. Rules for rate limits, also by status 429, precede most texts about
+// lengths, because "too many tokens" may mean either.
 //
 // The words of the formats of OpenAI, Anthropic and Google do not collide, so one table serves them and every server
 // that imitates them. A finish reason of Gemini that is a failure is classified as if it were the code of an error.

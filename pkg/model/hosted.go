@@ -342,10 +342,10 @@ type Uses struct {
 	kept int
 }
 
-// Part returns the part of one use. blocks are the JSON that the provider requires back unchanged, if any.
-// Blocks that are invalid or larger than 192 KiB, or 384 KiB for all parts of the response, are dropped: models then
-// get the content as text. Content is cut at 16 KiB, and arguments above 16 KiB are replaced by an object with their
-// beginning.
+// Part returns the part of one use. blocks are the JSON that the provider requires back unchanged, if any. If one of
+// them is invalid, or they have more than 192 KiB, or those of all parts of the response more than 384 KiB, Part drops
+// all blocks of the use: models then get the content as text. Content is cut at 16 KiB, and arguments above 16 KiB are
+// replaced by an object with their beginning.
 func (u *Uses) Part(p state.Part, blocks ...json.RawMessage) state.Part {
 	p.Type = state.PartProviderTool
 	if p.Name != CodeExecution {

@@ -29,8 +29,8 @@ type Price struct {
 	// CacheWriteHour is the price of tokens that the provider's cache keeps for an hour.
 	CacheWriteHour int64
 
-	// WebSearch, WebFetch and CodeExecution are the prices of one use of a provider's tool, as the provider bills it.
-	// nil means the list price of the model's maker, or 0 if that is unknown.
+	// WebSearch, WebFetch and CodeExecution are the prices of one use of a provider's tool, in micro-dollars. nil means
+	// the list price of the model's maker, or 0 if that is unknown.
 	WebSearch, WebFetch, CodeExecution *state.MicroUSD
 
 	// Above is the price of every token of a call whose prompt has more than AboveTokens tokens, cached tokens
@@ -97,8 +97,8 @@ func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 // NameOf returns the name whose price applies to a call. asked is the model in the definition, answered the model in
 // the response, or empty. Except at clouds, the price of answered applies, or that of asked if answered is empty. On
 // Azure OpenAI, asked is the name of a deployment: it applies if the operator has given it a price, else answered. On
-// Amazon Bedrock, asked applies if it has a price, else asked without its version, and without its region unless the
-// region is global. On Google Vertex AI, asked applies.
+// Amazon Bedrock, asked applies if it has a price, else the part of asked after the last slash, without its version,
+// and without its region unless the region is global. On Google Vertex AI, asked applies.
 func (p Prices) NameOf(provider, baseURL, asked, answered string) string {
 	at, _ := CloudAt(provider, baseURL) // the call reports the error
 	given, known := p[asked]

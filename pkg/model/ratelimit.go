@@ -43,7 +43,8 @@ const mostPerMinute = 1_000_000_000
 //
 //   - {provider: openai, model: ^gpt-5, requests_per_minute: 500, tokens_per_minute: 200000}
 //
-// The error joins the mistakes, each with its row and field.
+// The error joins mistakes of all rows, each with the number of its row. If data is not a list in YAML or JSON, the
+// error is only that.
 func ParseRateLimits(data []byte) (RateLimits, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

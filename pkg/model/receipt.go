@@ -27,8 +27,9 @@ const (
 	longEvent = 64 << 10
 )
 
-// Receipt counts what a response keeps in memory while it arrives. Adapters report the content, and the body that
-// CheckHTTP bounds reports long events. Reads of that body fail once the response has kept too much.
+// Receipt counts the bytes that a response keeps in memory while it arrives. Adapters report the content, and the body
+// that CheckHTTP bounds reports lines of more than 64 KiB. Reads of that body fail once the response has kept more than
+// 24 MiB, or more than the worker could reserve memory for.
 type Receipt struct {
 	grow    func(bytes int64) bool
 	kept    atomic.Int64
@@ -38,8 +39,9 @@ type Receipt struct {
 
 type receiptKey struct{}
 
-// WithReceipt returns a context for one call of a provider. If its response keeps more than 256 KiB, grow must reserve
-// further bytes of memory, without waiting, or return false. The caller must release them after the call.
+// WithReceipt returns a context for one call of a provider. If the response keeps more than 256 KiB, the adapter calls
+// grow to reserve further bytes of memory. grow must not wait; it returns false if it cannot reserve them. The caller
+// of WithReceipt must release the reserved bytes after the call.
 func WithReceipt(ctx context.Context, grow func(bytes int64) bool) context.Context {
 	r := &Receipt{grow: grow}
 	r.granted.Store(freeResponse)

@@ -59,8 +59,8 @@ func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, e
 // current model, 128,000 tokens in an event each, is some 40 MB.
 const longestStream = 64 << 20
 
-// maxStreamLines bounds the lines of that stream: an event costs some microseconds to decode, however small it is. The
-// 128,000 events of the longest response have up to four lines each.
+// maxStreamLines bounds the lines of the stream of one response: an event costs some microseconds to decode, however
+// small it is. The 128,000 events of the longest response have up to four lines each.
 const maxStreamLines = 1 << 20
 
 // boundedBody is a body that returns a *Error after longestStream bytes or maxStreamLines lines, or when its response

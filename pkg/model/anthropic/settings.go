@@ -113,9 +113,9 @@ func thoughtThrough(messages []sdk.MessageParam) bool {
 
 // cache marks the prefix of the prompt that the run's next call will repeat: the tools and the instructions, as far as
 // other runs of the agent share them (Request.Shared), and the conversation so far. It also marks the end of the
-// previous call, because the API looks back only twenty blocks. CacheAuto does not mark the conversation of a request without tools: a next call
-// is unlikely then, and writing to the cache costs more than reading saves. cache returns the lifetime of its marks, or
-// "" if it set none.
+// previous call, because the API looks back only twenty blocks. CacheAuto does not mark the conversation of a request
+// without tools: a next call is unlikely then, and writing to the cache costs more than reading saves. cache returns
+// the lifetime of its marks, or "" if it set none.
 func cache(p *sdk.MessageNewParams, r model.Request) (lifetime model.Cache) {
 	if r.Cache == model.CacheOff {
 		return ""
