@@ -41,10 +41,11 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 	}
 }
 
-// Open opens the deployment for a process that uses it until it ends, with the GC headroom and with the telemetry
-// that the OTEL_* variables enable, under the name of the service. If registry is not nil, it gets the metrics of the
-// process and of model calls. Close sends the last spans and figures. If nc is not nil, Open uses that connection,
-// and the caller closes it.
+// Open opens the deployment for a process that uses it until it ends, with the GC headroom and with the telemetry that
+// the OTEL_* variables enable, under the name of the service. If registry is not nil, it gets the metrics of the
+// process and of model calls. Close of the deployment sends the last spans and metrics. If nc is not nil, Open uses
+// that connection, and the caller closes it. At SIGHUP, until ctx ends, the deployment reads the file of bus keys
+// again, if there is one.
 func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, registry *prometheus.Registry) (_ *deploy.Deployment, err error) {
 	undo := []func(){GCHeadroom()}
 	closer := func() {

@@ -32,9 +32,9 @@ const (
 	smallestHeap = 4 << 20
 )
 
-// GCHeadroom delays garbage collections until release is called: a process with little live memory and many
-// allocations would otherwise collect tens of times a second. The headroom is the garbage that may collect in
-// between. It grows while collections follow each other quickly and shrinks when they are rare. So steady work gets
+// GCHeadroom delays garbage collections until release is called: a process with little live memory and many allocations
+// would otherwise collect tens of times a second. The headroom is the garbage that may accumulate between two
+// collections. It grows while collections follow each other quickly and shrinks when they are rare. So steady work gets
 // much headroom, and an idle process returns its memory to the system after a burst. The headroom is at least a third
 // of the live memory. GCHeadroom does nothing if GOGC or GOMEMLIMIT is set in the environment.
 func GCHeadroom() (release func()) {

@@ -16,9 +16,9 @@ import (
 // dialTimeout bounds the look whether a `turnpike dev` still runs, on this machine.
 const dialTimeout = time.Second
 
-// Server returns the URL of the NATS server that named gives. If named is empty, that is the server of the `turnpike
-// dev` that runs in the working directory or, if there is none, nats://127.0.0.1:4222. If named is the address of
-// that `turnpike dev` without credentials, Server adds them.
+// Server returns named, the URL of a NATS server. If named is empty, it returns the URL from Dev or, if there is none,
+// nats://127.0.0.1:4222. If named has no credentials, and the host and port that a `turnpike dev` has written in the
+// working directory, Server returns that URL, which has the credentials.
 func Server(named string) string {
 	if named == "" {
 		return cmp.Or(Dev(), nats.DefaultURL)

@@ -44,9 +44,9 @@ type Settings struct {
 	Content bool
 }
 
-// FromEnv reads the settings. Spans are exported if an endpoint is set, or if OTEL_TRACES_EXPORTER is otlp, unless
-// OTEL_SDK_DISABLED is true. OpenTelemetry itself reads the other OTEL_* variables (endpoints, headers, certificates,
-// sampler, limits). The error names a variable with an invalid value.
+// FromEnv reads the settings. Spans are exported if OTEL_TRACES_EXPORTER is otlp, or if it is not set and an endpoint
+// is, unless OTEL_SDK_DISABLED is true. OpenTelemetry itself reads the other OTEL_* variables (endpoints, headers,
+// certificates, sampler, limits). The error names a variable with an invalid value.
 func FromEnv(getenv func(string) string) (Settings, error) {
 	protocol, err := exported(getenv, "TRACES")
 	if err != nil || protocol == "" {
