@@ -155,10 +155,10 @@ func NewChange(c Command, w Writer) *Change { return &Change{c: c, w: w} }
 // Result returns the result of the change, for the model, once Apply has returned nil.
 func (ch *Change) Result() string { return ch.result }
 
-// Apply makes the change. An error is a text for the model; d must then be discarded. A change of a file fails if the
-// file has another version than the command names or, if it names none, than the run has read last, unless the run
-// itself has written the file since. If a change with the same key was made before, Apply makes none, and the result
-// names the version that the earlier one has made.
+// Apply makes the change. An error is a text for the model; d must then be discarded. A change fails if the file has
+// another version than the command names. If the command names no version and is not create, it fails if another run
+// has written the file since this run read it. If a change with the same key was made before, Apply makes none, and the
+// result names the version that the earlier one has made.
 func (ch *Change) Apply(d *Directory) error {
 	if version, ok := d.Changed(ch.w.Key); ok {
 		ch.result = ch.c.said(d, version)

@@ -101,8 +101,8 @@ func (d *Directory) place(path string) error {
 	return nil
 }
 
-// Put writes a file at a path that CheckPath accepts, in a new version. It refuses a change after which the files
-// would have more than limit bytes, unless it makes them smaller. An error is a text for the model.
+// Put writes a file at a path that CheckPath accepts, in a new version. It refuses a change if the paths and contents
+// of all files would then have more than limit bytes, and more than before. An error is a text for the model.
 func (d *Directory) Put(path string, f File, limit int) error {
 	if err := d.place(path); err != nil {
 		return err
