@@ -87,7 +87,7 @@ func (c *Caller) List(ctx context.Context, tenant string, s Server, resolve Reso
 	return l.session.listing, nil
 }
 
-// Tool returns the tool of a server with a name. pinned is the listing of the server that the agent's version has
+// Tool returns the tool that the server s calls name. pinned is the listing of the server that the agent's version has
 // pinned, restricted to the names in allow, or all if that is empty. If the server lists something else later, calls
 // fail. A failure is a result for the model; the error of a call is that of its context.
 func (c *Caller) Tool(s Server, name string, allow []string, pinned Listing, resolve Resolve) tool.Tool {

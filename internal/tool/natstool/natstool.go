@@ -179,9 +179,9 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 	return msg, err
 }
 
-// repeatCancellation repeats the cancellation of the call whose reply sub receives: an instance that received it before
-// it had subscribed to it has lost it. It does so at each heartbeat, and each time that none arrives, until the instance
-// replies.
+// repeatCancellation repeats the cancellation of the call whose reply sub receives: an instance misses a cancellation
+// that arrives before it has subscribed to cancellations of the call. repeatCancellation publishes it after each
+// heartbeat, and each time that none arrives within the interval, until the instance replies, at most repeats times.
 func (t *Tool) repeatCancellation(sub *nats.Subscription) {
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only on a closed connection
 	for range repeats {
