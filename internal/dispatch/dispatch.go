@@ -102,9 +102,9 @@ func Swept() Cause { return Cause{letter: "s"} }
 // Evicted is the cause of a process that evicts a worker; "" stands for a worker that cannot return.
 func Evicted(worker string) Cause { return Cause{"e", worker} }
 
-// Republish publishes the turn of a run that was due. If due.Covered, the message of the turn is probably still in
-// the queue: Republish then uses the message's own id, so that the bus drops the duplicate. Otherwise it uses a new
-// id, because the bus would drop that message as a duplicate of the lost one.
+// Republish publishes the turn of a run that was due. If due.Covered, the message of the turn is probably still in the
+// queue: Republish then uses the id of that message, so that the bus drops the duplicate. Otherwise the message is
+// lost, and Republish uses a new id, because the bus would drop a message with the same id as a duplicate.
 func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) error {
 	t := Turn{Run: due.Run, Version: due.Version, Priority: due.Priority, Tenant: due.Tenant, Noisy: due.Noisy || d.noisy(due.Tenant), takenFrom: cause.dead}
 	if due.Covered {

@@ -14,8 +14,8 @@ import (
 )
 
 // Delete deletes a file. The error is an *InUseError if something refers to the file, which then stays, or a
-// *MissingError. It wraps state.ErrChanged if another deletion stays undecided. After any other error the deletion may
-// be completed later, by another call of Delete or by Sweep.
+// *MissingError. It wraps state.ErrChanged if another deletion stays undecided, or other requests keep changing the
+// file. After any other error the deletion may be completed later, by another call of Delete or by Sweep.
 func (s *Files) Delete(ctx context.Context, tenant, id string) error {
 	return s.remove(ctx, tenant, id, func(*record, time.Time) bool { return true })
 }

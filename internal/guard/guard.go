@@ -168,9 +168,9 @@ func (g *Guard) plain(hostport string) bool {
 	return false
 }
 
-// Client returns an HTTP client that checks every connection, uses no proxy of the
-// environment and follows no redirect: a request may contain secrets for one host only.
-// It speaks without TLS only to hosts that allow it.
+// Client returns an HTTP client that checks every connection, uses no proxy of the environment and follows no redirect:
+// a request may contain secrets for one host only. It sends requests without TLS only where an exception of New permits
+// them.
 func (g *Guard) Client() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

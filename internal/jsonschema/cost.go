@@ -70,7 +70,8 @@ func boundSize(raw []byte) error {
 var errAllPatterns = fmt.Errorf("the regular expressions of all schemas of the definition are too complex, more than %d instructions: use fewer, or fewer repetitions", MaxAllPatterns)
 
 // sizeOf returns the number of instructions of a regular expression, and subtracts it from left, the remaining
-// instructions of the schema, and from all, those of its definition. It returns an error if one is exceeded.
+// instructions of the schema, and from all, those of its definition. It returns an error if one of them does not
+// suffice, or if the expression alone has more than maxPattern.
 func sizeOf(text string, left, all *int) (int, error) {
 	if *all < 0 {
 		return 0, errAllPatterns // do not even parse the pattern, which takes time too

@@ -14,8 +14,8 @@ var accountPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 type Account struct {
 	Name       string `json:"name"`       // of the clients' account
 	Deployment string `json:"deployment"` // the account that gateways and workers are in
-	Exports    string `json:"exports"`    // for that one
-	Imports    string `json:"imports"`    // for the clients'
+	Exports    string `json:"exports"`    // of the account Deployment
+	Imports    string `json:"imports"`    // of the account Name
 }
 
 // ForAccount returns the account of the clients of a tenant.

@@ -28,8 +28,8 @@ type Times struct {
 // New compiles a schedule. expression has five fields (minute, hour, day of the month, month, and day of the week,
 // where 0 and 7 are Sunday), or is @hourly, @daily, @weekly, @monthly or @yearly. zone is a name in the IANA database;
 // empty means UTC. jitter is the maximum delay of a firing after its instant, see At; schedules with different names
-// have different delays. The error says what is wrong with the expression, for example that it never matches a date
-// or has more than 256 bytes, or that the zone is unknown.
+// usually have different delays. The error says what is wrong with the expression, for example that it never matches a
+// date or has more than 256 bytes, or that the zone is unknown.
 func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	if len(expression) > maxExpression {
 		return nil, fmt.Errorf("cron has %d bytes, at most %d are allowed: shorten it", len(expression), maxExpression)
