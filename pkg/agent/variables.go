@@ -103,11 +103,11 @@ func (v *variables) cut(instructions string) {
 
 // Instruct returns the instructions of a run whose variables have the values of a JSON object; values may be nil. Each
 // {{name}} of a declared variable is replaced by its value, else its default, else nothing. Texts are inserted as they
-// are, other values as JSON. Braces in values, and all other braces, stay.
+// are, null as nothing, and other values as JSON. Braces in values, and all other braces, stay.
 //
-// The error is a [*Fault] in "variables", or joins several: names that are not declared, missing required names, values
-// that are not a JSON object, do not match the schema, are nested too deeply or exceed [MaxVariableValues], or
-// instructions that exceed [MaxInstructions].
+// The error is a [*Fault] about "variables" or "variables.NAME", or joins several: names that are not declared, missing
+// required names, values that are not a JSON object, do not match the schema, are nested too deeply or exceed
+// [MaxVariableValues], or instructions that exceed [MaxInstructions].
 func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())
 }

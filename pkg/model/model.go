@@ -15,7 +15,8 @@ import (
 // Provider calls one kind of model. It must be safe for concurrent use. turnpiketest.Provider tests an implementation.
 type Provider interface {
 	// Generate makes one model call, streaming, and returns the whole response. It calls onDelta, if not nil, for each
-	// piece as it arrives, from the calling goroutine. It makes no retries except through Retry.
+	// piece as it arrives, from the calling goroutine. It must not send the same request again: the worker retries the
+	// call, with Retry.
 	//
 	// The error is a *Error, or wraps one. The response then has the model and the usage as far as the provider had
 	// reported them, with Usage.Estimated unless they are final. With an error of class Cancelled it also has the tool

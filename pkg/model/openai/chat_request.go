@@ -215,9 +215,9 @@ func chunked(thinking, text string) []map[string]any {
 	return list
 }
 
-// reasoningSeal and listSeal mark reasoning text that the adapter sends back to
-// models of the same family, in its original form. Content that the Responses API
-// encrypted has another seal.
+// reasoningSeal and listSeal mark reasoning text that arrived in a field of its own or in the list of the content. The
+// adapter sends it back, in reasoningField or in such a list, to models of the same family. Content that the Responses
+// API encrypted has another seal.
 const (
 	reasoningSeal = `"` + reasoningField + `"`
 	listSeal      = `"content"`
