@@ -60,7 +60,7 @@ func given(variables json.RawMessage) json.RawMessage {
 	return variables
 }
 
-// firstInput returns the text of the user messages before the first answer of the model.
+// firstInput returns the text of the first message of the user, or "" if the model has answered before.
 func firstInput(messages []api.Message) string {
 	for _, m := range messages {
 		if m.Role == state.RoleUser {

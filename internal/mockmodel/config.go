@@ -47,9 +47,9 @@ type Count string
 // The values of Script.Count.
 const (
 	// CountHistory is the default: the position is the number of assistant messages in the request, so a restarted
-	// server and a repeated request give the same response. Responses with an error do not count: the server
-	// returns each of them once in a conversation, before the next response, and records only in memory that it has
-	// done so.
+	// server and a repeated request give the same response. Responses that fail (error, cut or cut_after) do not count:
+	// the server returns each of them once in a conversation, before the next response, and records only in memory that
+	// it has done so.
 	CountHistory Count = "history"
 
 	// CountCalls counts the requests of a conversation, also those with failed responses. A restarted server begins

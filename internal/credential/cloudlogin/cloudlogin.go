@@ -61,7 +61,7 @@ type Logins struct {
 }
 
 // New returns Logins that request tokens with the transport of client. They do not use it for tokens of the process's
-// own identity, which come from the cloud's metadata service: no client of models may reach that service.
+// own identity: these may come from the cloud's metadata service, which no client of models may reach.
 func New(client *http.Client) *Logins {
 	return &Logins{client: &http.Client{Transport: client.Transport, CheckRedirect: client.CheckRedirect, Timeout: patience}, known: map[[sha256.Size]byte]any{}}
 }

@@ -42,7 +42,7 @@ type Config struct {
 }
 
 // Caller makes calls of the tools of MCP servers. Each call has a session for itself; the session is kept for a later
-// call of the same server by the same tenant. Caller is safe for concurrent use.
+// call of the same server with the same secrets by the same tenant. Caller is safe for concurrent use.
 type Caller struct {
 	guard  *guard.Guard
 	client *http.Client
