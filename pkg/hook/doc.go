@@ -3,8 +3,8 @@
 //
 //   - [Request] is the input of a hook, at one of five points: at the input, before a tool, after a response,
 //     at a stop, after a failure. [Answer] is its output; the zero value means no objection.
-//   - [Func] is a hook in Go. [Spec] and [Kind] define a kind of hook that agent definitions may name;
-//     hookspec has those that ship with Turnpike.
+//   - [Func] is a hook in Go. [Spec] and [Kind] define a kind of hook that agent definitions may name,
+//     in addition to those that ship with Turnpike: turnpike.Options.HookKinds.
 //
 // A hook that refuses one tool:
 //

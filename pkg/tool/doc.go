@@ -3,7 +3,7 @@
 //   - [Tool] makes calls; [Func] is one in Go. [Call] is one call, [Result] the model's view of it.
 //   - A kind of tool has two halves. [Spec] is what gateways and workers need: it reads definitions and
 //     states what a call needs. [Kind] is used only by workers: it expands, describes and calls tools.
-//     Package toolspec has the kinds that ship with Turnpike.
+//     Those of turnpike.Options.Kinds add to the kinds that ship with Turnpike.
 //   - [Kinds] and [Specs] are registries, which a process passes to its worker or gateway.
 //
 // A tool in Go:
