@@ -144,7 +144,8 @@ type GatewayOptions struct {
 }
 
 // Gateway is an http.Handler that serves the HTTP API and the page. Do not put a timeout handler in front
-// of it: streams of events last as long as their runs. It is safe for concurrent use.
+// of it: streams of events last as long as their runs. The page requests absolute paths, so it works only at the root
+// of its host; the API also works behind [http.StripPrefix]. It is safe for concurrent use.
 type Gateway struct {
 	gateway *gateway.Gateway
 	handler http.Handler
