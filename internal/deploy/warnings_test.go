@@ -18,7 +18,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-const lonely = `model: {provider: openai, name: m, api_key: "secret://HAVE", base_url: "https://models.example.com"}
+const lonely = `instructions: "{{city}} {{town}} {{town}} {{Not this}}"
+variables: {type: object, properties: {city: {type: string}}}
+model: {provider: openai, name: m, api_key: "secret://HAVE", base_url: "https://models.example.com"}
 tools:
   - {name: convert, kind: nats, schema: {type: object}}
   - {name: research, kind: agent, agent: researcher}
@@ -26,12 +28,19 @@ tools:
     kind: http
     url: https://example.com
     headers: {Authorization: "Bearer secret://LACK"}
+  - name: weather
+    kind: http
+    url: https://example.com/{city}/{day}
+    query: {unit: "{unit}"}
+    schema: {type: object, properties: {day: {type: string}}}
+  - {name: derived, kind: http, url: "https://example.com/{city}"}
+  - {name: referring, kind: http, url: "https://example.com/{city}", schema: {type: object, $defs: {a: {properties: {city: {type: string}}}}, allOf: [{$ref: "#/$defs/a"}]}}
 hooks:
   pre_tool: [{kind: nats, subject: ROOT.hook.policy}]
 `
 
 // Saving a definition returns a warning, with its line, for each reference to something missing in the tenant,
-// until it exists. Objects of another tenant do not count.
+// until it exists, and to something that the definition itself lacks. Objects of another tenant do not count.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	d, err := deploy.Open(t.Context(), deploy.Config{NATS: testbed.NATS(t), Prefix: "tp"})
@@ -87,6 +96,7 @@ func TestWarnings(t *testing.T) {
 	definition := func(tenant string) string { return strings.ReplaceAll(lonely, "ROOT", toolkit.Root("tp", tenant)) }
 	all := func(tenant string) []string {
 		return []string{
+			"variable town instructions", "argument city tools[3].url", "argument unit tools[3].query",
 			"tool convert tools[0].name", "agent researcher tools[1].agent", "secret LACK tools[2].headers",
 			"hook " + toolkit.Root("tp", tenant) + ".hook.policy hooks.pre_tool[0].subject",
 		}
@@ -96,12 +106,12 @@ func TestWarnings(t *testing.T) {
 	if diff := cmp.Diff(all("default"), places(save("default", "lonely", definition("default")))); diff != "" {
 		t.Errorf("with nothing in the tenant:\n%s", diff)
 	}
-	if diff := cmp.Diff(all("acme")[2:3], places(save("acme", "lonely", definition("acme")))); diff != "" {
+	if diff := cmp.Diff(append(all("acme")[:3], all("acme")[5]), places(save("acme", "lonely", definition("acme")))); diff != "" {
 		t.Errorf("the other tenant:\n%s", diff)
 	}
 	serve("default")
 	save("default", "researcher", `{model: {provider: scripted, responses: [{text: x}]}}`)
-	if diff := cmp.Diff(all("default")[2:3], places(save("default", "lonely", definition("default")))); diff != "" {
+	if diff := cmp.Diff(append(all("default")[:3], all("default")[5]), places(save("default", "lonely", definition("default")))); diff != "" {
 		t.Errorf("after it exists:\n%s", diff)
 	}
 }

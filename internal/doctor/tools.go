@@ -186,9 +186,11 @@ func missing(ctx context.Context, finder *lookup.Finder, tenant string, v state.
 }
 
 var remedies = map[lookup.Kind]string{
-	lookup.Hook:   "start its service, or correct the subject in the agent",
-	lookup.Agent:  "save the agent, or correct the name",
-	lookup.Secret: "set the secret, or run doctor where the workers run: it looks in the environment and files of this machine",
+	lookup.Hook:     "start its service, or correct the subject in the agent",
+	lookup.Agent:    "save the agent, or correct the name",
+	lookup.Variable: "declare the variable, or correct its name in the instructions",
+	lookup.Argument: "declare the argument, or correct its name in the request",
+	lookup.Secret:   "set the secret, or run doctor where the workers run: it looks in the environment and files of this machine",
 }
 
 // toolsOf checks that each NATS tool of a tenant has a service. used has the agents with a tool, by its name.

@@ -1,5 +1,6 @@
 // Package lookup finds the things that a definition refers to and that the deployment lacks: tools
 // and hooks over NATS without a service, agents that are not saved, secrets that are not declared.
+// It also finds variables and arguments of HTTP tools that the definition uses without declaring them.
 // None of it makes a definition wrong, since a service may be started later; so it warns.
 //
 // A [Finder] gets access to agents and services. [Services] caches the subjects with a service.

@@ -36,9 +36,12 @@ const (
 	Hook   Kind = "hook"   // of a NATS service
 	Agent  Kind = "agent"  // to which a tool delegates
 	Secret Kind = "secret" // of the workers
+
+	Variable Kind = "variable" // of the instructions
+	Argument Kind = "argument" // of an HTTP tool
 )
 
-// Reference is one place of a definition that names something outside it.
+// Reference is one place of a definition that names something.
 type Reference struct {
 	Kind Kind
 	Name string // of a hook, its subject
@@ -157,12 +160,12 @@ type Missing struct {
 // Missing returns the things that an agent refers to and that the deployment lacks, at most
 // MaxWarnings. It does not report things whose lookup fails.
 func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []Missing {
-	var missing []Missing
+	missing := undeclared(a)
 	known := map[Reference]string{}
 	var services map[string]bool
 	var asked bool
 	for _, r := range References(a, f.Providers, f.Prefix, tenant) {
-		if len(missing) == MaxWarnings {
+		if len(missing) >= MaxWarnings {
 			break
 		}
 		what := Reference{Kind: r.Kind, Name: r.Name, host: r.host, usual: r.usual}
@@ -200,8 +203,45 @@ func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []M
 			missing = append(missing, Missing{r, why})
 		}
 	}
+	return missing[:min(len(missing), MaxWarnings)]
+}
+
+// undeclared returns the variables of the instructions and the arguments of HTTP tools that the definition uses and does
+// not declare.
+func undeclared(a *agent.Agent) (missing []Missing) {
+	for _, name := range a.UndeclaredVariables() {
+		missing = append(missing, Missing{
+			Reference{Kind: Variable, Name: name, At: "instructions"},
+			fmt.Sprintf("{{%[1]s}} is not a declared variable, so the model reads it with its braces: add %[1]q to variables.properties, or correct the name", name),
+		})
+	}
+	for place, t := range a.All() {
+		r, ok := t.Settings.(*toolspec.Request)
+		if !ok || len(t.Schema) == 0 {
+			continue
+		}
+		schema := map[string]json.RawMessage{}
+		properties := map[string]json.RawMessage{}
+		if json.Unmarshal(t.Schema, &schema) != nil || slices.ContainsFunc(indirect, func(key string) bool { return schema[key] != nil }) {
+			continue
+		}
+		if schema["properties"] != nil && json.Unmarshal(schema["properties"], &properties) != nil {
+			continue
+		}
+		for _, name := range r.Arguments() {
+			if properties[name] == nil {
+				missing = append(missing, Missing{
+					Reference{Kind: Argument, Name: name, At: place + "." + r.Uses(name)},
+					fmt.Sprintf("{%[1]s} is not an argument in the schema of this tool, and calls without it fail: add %[1]q to schema.properties, or correct the name", name),
+				})
+			}
+		}
+	}
 	return missing
 }
+
+// indirect has the keywords with which a schema may allow properties that its own properties lack.
+var indirect = []string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 
 func noService(r Reference) string {
 	page := "docs/how-to/nats-tools.md"

@@ -112,6 +112,21 @@ func (a *Agent) Instruct(values json.RawMessage) (string, error) {
 	return a.instruct(values, jsonschema.RequestSteps())
 }
 
+// UndeclaredVariables returns the names in {{name}} of the instructions that are not declared, sorted. The model reads
+// them with their braces.
+func (a *Agent) UndeclaredVariables() []string {
+	names := map[string]bool{}
+	for _, m := range placeholderPattern.FindAllStringSubmatch(a.Instructions, -1) {
+		if a.variables != nil {
+			if _, declared := a.variables.defaults[m[1]]; declared {
+				continue
+			}
+		}
+		names[m[1]] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // OwnVariables returns the values of the variables that the agent declares, or nil. values are those
 // of a run: after a handoff, the agent may declare others.
 func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {

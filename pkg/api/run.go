@@ -271,16 +271,16 @@ type Agent = state.AgentVersion
 type SavedAgent struct {
 	Agent
 
-	// Warnings are references in the definition to resources that no process has. A run fails where it uses one, until
-	// a process has the resource.
+	// Warnings are references in the definition to resources that no process has, or that the definition does not
+	// declare. A run fails where it uses such a resource, until a process has it.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
-// Warning is a reference in a definition to a resource that no process has.
+// Warning is a reference in a definition to a resource that no process has, or that the definition does not declare.
 type Warning struct {
 	Fault
 
-	Kind string `json:"kind"` // tool, hook, agent or secret
+	Kind string `json:"kind"` // tool, hook, agent, secret, variable or argument
 	Name string `json:"name"` // of the resource; for a hook its subject
 }
 

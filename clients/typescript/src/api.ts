@@ -1454,14 +1454,14 @@ export interface components {
         SavedAgent: components["schemas"]["Agent"] & {
             warnings?: components["schemas"]["Warnings"];
         };
-        /** @description references to things that the deployment lacks; absent if there are none */
+        /** @description references to things that the deployment or the definition lacks; absent if there are none */
         Warnings: {
             at?: string;
             detail?: string;
             line?: number;
             column?: number;
             /** @enum {unknown} */
-            kind?: "tool" | "hook" | "agent" | "secret";
+            kind?: "tool" | "hook" | "agent" | "secret" | "variable" | "argument";
             name?: string;
         }[];
         DeadLetter: {

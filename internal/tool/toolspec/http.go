@@ -59,6 +59,18 @@ func (r Request) Verb() string {
 	return r.Method
 }
 
+// Uses returns the first key of the template that uses an argument: url, query or headers.
+func (r Request) Uses(argument string) string {
+	uses := func(text string) bool { return strings.Contains(text, "{"+argument+"}") }
+	if uses(r.URL) {
+		return "url"
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Values(r.Query)), uses) {
+		return "query"
+	}
+	return "headers"
+}
+
 // Arguments returns the names of the arguments that the template uses, sorted.
 func (r Request) Arguments() []string {
 	names := map[string]bool{}
