@@ -256,6 +256,7 @@ func (c *doctorCmd) Run(e *env) error {
 			Name: "turnpike dev", OK: true, Detail: "runs in this directory, with its own NATS and store; to check another deployment, set TURNPIKE_NATS_URL",
 		})
 	}
+	findings = append(findings, app.VariableFindings(os.Environ())...)
 	findings = append(findings, doctor.Findings(e.ctx, settings, c.SecretsDir)...)
 	findings = append(findings, programs.Finding(confinement))
 	findings = append(findings, e.gatewayFinding())

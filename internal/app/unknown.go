@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // elsewhere are the variables of commands that are not services, by name. A test of
@@ -58,13 +60,30 @@ func UnknownVariables(environ []string) (map[string]string, error) {
 func warnOfVariables(log *slog.Logger) error {
 	unknown, err := UnknownVariables(os.Environ())
 	for name, near := range unknown {
-		hint := "find the variables in docs/reference/settings.md"
-		if near != "" {
-			hint = fmt.Sprintf("did you mean %s? %s", near, hint)
-		}
-		log.Warn("an environment variable begins with TURNPIKE_ but is not a setting, it is ignored", "variable", name, "hint", hint)
+		log.Warn("an environment variable begins with TURNPIKE_ but is not a setting, it is ignored", "variable", name, "hint", meant(near))
 	}
 	return err
+}
+
+// VariableFindings returns a finding for each misspelt setting of an environment.
+func VariableFindings(environ []string) (findings []state.Finding) {
+	unknown, err := UnknownVariables(environ)
+	if err != nil {
+		return []state.Finding{{Name: "settings", Detail: err.Error()}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(unknown)) {
+		findings = append(findings, state.Finding{Name: "variable: " + name, Detail: "begins with TURNPIKE_ but is not a setting, it is ignored", Remedy: meant(unknown[name])})
+	}
+	return findings
+}
+
+// meant returns the remedy for a misspelt setting; near is the name nearest to it, or "".
+func meant(near string) string {
+	const find = "find the variables in docs/reference/settings.md"
+	if near == "" {
+		return find
+	}
+	return fmt.Sprintf("did you mean %s? %s", near, find)
 }
 
 // redisLog receives the Redis client's messages about its connections: calls report their

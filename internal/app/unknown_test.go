@@ -28,6 +28,10 @@ func TestUnknownVariables(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unknown variables:\n%s", diff)
 	}
+	findings := VariableFindings([]string{"TURNPIKE_REDISURL=x", "TURNPIKE_SLOTS=5"})
+	if len(findings) != 1 || findings[0].OK || findings[0].Name != "variable: TURNPIKE_REDISURL" || !strings.Contains(findings[0].Remedy, "did you mean TURNPIKE_REDIS_URL?") {
+		t.Errorf("findings: %+v", findings)
+	}
 }
 
 // A worker with no slots is refused: it would take no turns.

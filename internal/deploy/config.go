@@ -158,6 +158,18 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// StoreKind names the kind of store that heartbeats report: Redis, JetStream, or "" for a Store of the caller.
+func (c Config) StoreKind() string {
+	switch {
+	case c.Store != nil:
+		return ""
+	case c.RedisURL != "":
+		return "Redis"
+	default:
+		return "JetStream"
+	}
+}
+
 // withoutRedis refuses the settings of a login that have no effect without Redis. It allows User and Password, which
 // `turnpike secrets` writes for each process, whatever keeps the checkpoints.
 func withoutRedis(l redisstore.Login) (errs []error) {

@@ -136,7 +136,7 @@ func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []state.Finding
 		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
 			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger, Store: cfg.StoreKind(),
 		})
 	})
 	if err != nil {
@@ -196,15 +196,25 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 // process, such as a `turnpike dev`, works without Redis, and each of the two processes receives
 // turn messages for runs that only the other's store has. It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	js, err := natsbus.JetStream(d.NATS, d.cfg.NATSDomain)
-	if err != nil {
-		return
-	}
-	if stream, err := js.StreamNameBySubject(ctx, d.cfg.Prefix+".state.>"); err == nil {
+	if stream := StateStream(ctx, d.NATS, d.cfg); stream != "" {
 		d.cfg.Logger.Warn("this deployment has runs in JetStream, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused")
 	}
+}
+
+// StateStream returns the name of the stream with the checkpoints of a deployment, or "" if there is none or the check
+// fails.
+func StateStream(ctx context.Context, nc *nats.Conn, cfg Config) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	js, err := natsbus.JetStream(nc, cfg.NATSDomain)
+	if err != nil {
+		return ""
+	}
+	stream, err := js.StreamNameBySubject(ctx, cfg.Prefix+".state.>")
+	if err != nil {
+		return ""
+	}
+	return stream
 }
 
 // patiently calls open up to five times while it times out: a cluster does not answer requests about a stream

@@ -67,6 +67,9 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 		waiting = restoreFinding(ctx, nc, cfg, s)
 		found = append(found, waiting)
 	}
+	if nc != nil {
+		found = append(found, otherStore(ctx, nc, cfg)...)
+	}
 	if !waiting.OK {
 		named = namedRuns{all: true} // what the store lacks is lost only after the decision
 	}
@@ -100,13 +103,25 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
-	alive, stop := heardWorkers(ctx, b)
+	alive, stop := heardWorkers(ctx, b, cfg.StoreKind())
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to read the streams of turns"})
 	}
-	return append(findings, alive()), named
+	return append(findings, alive()...), named
+}
+
+// otherStore is the finding that JetStream has runs under the prefix of a deployment in Redis.
+func otherStore(ctx context.Context, nc *nats.Conn, cfg deploy.Config) []state.Finding {
+	stream := deploy.StateStream(ctx, nc, cfg)
+	if stream == "" {
+		return nil
+	}
+	return []state.Finding{{
+		Name: "store: runs in JetStream", Detail: "the settings name Redis, but JetStream has runs of this prefix, in the stream " + stream,
+		Remedy: "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused",
+	}}
 }
 
 // storeWrites writes to a store in JetStream, and reports whether it takes writes.

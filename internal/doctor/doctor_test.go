@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +17,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -257,5 +259,65 @@ func TestDoctorChecksSomeOfManyAgents(t *testing.T) {
 	}
 	if len(about) != 1 || about[0].OK || about[0].Fatal || !strings.Contains(about[0].Detail, "1000 agents, and not those of 2 tenants") {
 		t.Errorf("findings about agents: %+v", about)
+	}
+}
+
+// Doctor reports processes of one prefix whose runs are in different stores, and settings that name another store
+// than the processes have.
+func TestDoctorFindsTwoStores(t *testing.T) {
+	t.Parallel()
+	inJetStream := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "stores"}
+	inRedis := inJetStream
+	inRedis.RedisURL = testbed.Redis(t)
+	// run sends the heartbeats of a worker until stop is called.
+	run := func(cfg deploy.Config, worker string) (stop func()) {
+		d, err := deploy.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quit, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for tick := time.NewTicker(20 * time.Millisecond); ; {
+				d.Bus.SendHeartbeat(bus.Heartbeat{Worker: worker, Format: state.Format})
+				select {
+				case <-quit:
+					tick.Stop()
+					return
+				case <-tick.C:
+				}
+			}
+		}()
+		return func() { close(quit); <-done; d.Close() }
+	}
+	about := func(cfg deploy.Config) (all []state.Finding) {
+		for _, f := range doctor.Findings(t.Context(), cfg, "") {
+			if f.Name == "stores" || f.Name == "store: runs in JetStream" {
+				all = append(all, f)
+			}
+		}
+		return all
+	}
+	stopRedis := run(inRedis, "red")
+	if all := about(inRedis); len(all) > 0 {
+		t.Errorf("all in Redis: %+v", all)
+	}
+	if all := about(inJetStream); len(all) != 1 || all[0].OK || all[0].Broken || all[0].Detail != "processes: 1 with runs in Redis, such as red; the settings of doctor: JetStream" {
+		t.Errorf("all in Redis, doctor without it: %+v", all)
+	}
+	stopJetStream := run(inJetStream, "jet")
+	for _, cfg := range []deploy.Config{inRedis, inJetStream} {
+		all := about(cfg)
+		if len(all) == 0 || all[0].OK || !all[0].Broken || !strings.HasPrefix(all[0].Detail, "processes: 1 with runs in JetStream, such as jet; 1 with runs in Redis, such as red; ") {
+			t.Errorf("in two stores: %+v", all)
+		}
+	}
+	stopRedis()
+	if all := about(inJetStream); len(all) > 0 {
+		t.Errorf("all in JetStream: %+v", all)
+	}
+	stopJetStream()
+	if all := about(inRedis); len(all) != 1 || all[0].OK || all[0].Broken || all[0].Name != "store: runs in JetStream" {
+		t.Errorf("runs left in JetStream: %+v", all)
 	}
 }

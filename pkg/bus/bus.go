@@ -471,4 +471,7 @@ type Heartbeat struct {
 
 	// Version is the build that the process reports.
 	Version string `json:"version,omitempty"`
+
+	// Store names the kind of store that has the runs of the process. natsbus fills it in.
+	Store string `json:"store,omitempty"`
 }

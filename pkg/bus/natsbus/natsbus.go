@@ -52,6 +52,9 @@ type Config struct {
 
 	// Limits of all streams except those of turns.
 	Limits Limits
+
+	// Store names the kind of the process's store in its heartbeats.
+	Store string
 }
 
 // Limits bound streams in bytes, and the event feed also by age, so that none of them fills the disk that holds the
