@@ -55,7 +55,7 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here, TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here. Without a name it is TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	found := s.Check(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
 // replicas returns the number of replicas of each existing stream.
@@ -177,6 +179,12 @@ func TestDoctorConfirm(t *testing.T) {
 	if f.OK || f.Detail != "replicas:1, 0 replicas connected" || !strings.Contains(f.Remedy, "start replicas") {
 		t.Errorf("%+v", f)
 	}
+	missing := filepath.Join(t.TempDir(), "password")
+	cfg.RedisConfirm, cfg.RedisLogin.Password = "off", redisstore.Secret{Name: "TURNPIKE_REDIS_PASSWORD", File: missing}
+	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Detail, missing) || !strings.HasPrefix(f.Remedy, "correct the setting named here. ") {
+		t.Errorf("%+v", f)
+	}
+	cfg.RedisLogin = redisstore.Login{}
 	cfg.RedisConfirm = "two"
 	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Remedy, "TURNPIKE_REDIS_CONFIRM") {
 		t.Errorf("%+v", f)

@@ -101,7 +101,7 @@ func running(n int, quarantined iter.Seq[int]) state.Finding {
 	}
 	if sum > 0 {
 		f.OK = false
-		f.Detail += fmt.Sprintf("; %d turns in which several workers died wait in quarantine, until others of them end", sum)
+		f.Detail += fmt.Sprintf("; turns in quarantine, in which several workers died: %d. They wait until others of them end", sum)
 		f.Remedy = "find in the logs of the workers why they died; the lines `turn deferred` there name the runs. Each turn continues by itself, or its run fails as poisoned"
 	}
 	return f

@@ -81,11 +81,11 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 		{bus.UnpulledTurns, "start a worker"}, {bus.UnpulledSubmissions, "start a gateway"}, {bus.UnpulledAborts, "start a gateway"},
 	} {
 		if n := all[of.queue]; n > 0 {
-			found, remedies = append(found, fmt.Sprintf("%d %s", n, of.queue)), append(remedies, of.remedy)
+			found, remedies = append(found, fmt.Sprintf("%s: %d", of.queue, n)), append(remedies, of.remedy)
 		}
 	}
 	if len(found) > 0 {
-		f.OK, f.Detail = false, strings.Join(found, ", ")+" wait"
+		f.OK, f.Detail = false, "waiting "+strings.Join(found, ", ")
 		f.Remedy = strings.Join(slices.Compact(remedies), " and ") + "; if one is running, find in its log why it requests no messages from NATS"
 	}
 	return f

@@ -36,7 +36,7 @@ func TestUnpulled(t *testing.T) {
 	eventually(t, func() bool { return unpulled(bus.UnpulledSubmissions) == 1 })
 	reported := false
 	for _, f := range b.Check(t.Context()) {
-		reported = reported || !f.OK && !f.Fatal && strings.Contains(f.Detail, "1 turns, 1 submissions wait")
+		reported = reported || !f.OK && !f.Fatal && strings.Contains(f.Detail, "waiting turns: 1, submissions: 1")
 	}
 	if !reported {
 		t.Error("Check does not report them")
