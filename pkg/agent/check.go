@@ -118,8 +118,8 @@ func (c *checker) err() error {
 
 func (c *checker) loop(a *Agent, loops []string) {
 	l := a.Loop
-	if !slices.Contains([]string{loopReact, loopSingle, loopReflect, loopTwoPhase}, l.Type) && !slices.Contains(loops, l.Type) {
-		c.fault("loop.type", "it is %q: write react, single_call, reflect, two_phase, or a loop registered in Go", l.Type)
+	if types := slices.Concat([]string{loopReact, loopSingle, loopReflect, loopTwoPhase}, loops); !slices.Contains(types, l.Type) {
+		c.fault("loop.type", "it is %q: write react, single_call, reflect, two_phase, or a loop registered in Go%s", l.Type, meant(l.Type, types))
 	}
 	c.loopSettings(a)
 	if l.MaxTurns < 0 {

@@ -15,6 +15,9 @@ func (c *checker) model(place string, m Model) {
 	if !known {
 		names := c.known.Providers.Names()
 		text := fmt.Sprintf("%q is not a provider of this build: write one of %s", m.Provider, strings.Join(names, ", "))
+		if m.Provider == "" {
+			text = "it is missing: write one of " + strings.Join(names, ", ")
+		}
 		if _, ok := c.known.Providers["openai"]; ok {
 			text += "; for a server with an API like that of OpenAI, such as Ollama or vLLM, write openai and set base_url"
 		}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -355,9 +356,26 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 		case len(f.with(key)) > 0:
 			c.fault(join(place, key), "it is a key of %s of kind %s, and this one has the kind %s: remove it, or change the kind", f.what, strings.Join(f.with(key), ", "), kind)
 		default:
-			c.fault(join(place, key), "unknown key: remove it, or use one of %s%s", strings.Join(names, ", "), meant(key, names))
+			hint := meant(key, names)
+			if t == reflect.TypeFor[Definition]() {
+				hint = cmp.Or(sectionOf(key), hint)
+			}
+			c.fault(join(place, key), "unknown key: remove it, or use one of %s%s", strings.Join(names, ", "), hint)
 		}
 	}
+}
+
+// sectionOf returns the part of a message that suggests the section of a definition that has a key, or "" if none has.
+func sectionOf(key string) string {
+	for _, section := range []struct {
+		name string
+		t    reflect.Type
+	}{{"limits", reflect.TypeFor[Limits]()}, {"loop", reflect.TypeFor[Loop]()}, {"model", reflect.TypeFor[Model]()}} {
+		if slices.Contains(keys.Of(section.t), key) {
+			return fmt.Sprintf("; did you mean %s.%s?", section.name, key)
+		}
+	}
+	return ""
 }
 
 // meant returns the part of a message that suggests a name similar to a misspelt name, or "" if none is similar.
