@@ -165,6 +165,9 @@ type TenantError struct {
 }
 
 func (e *TenantError) Error() string {
+	if len(e.Own) == 0 {
+		return fmt.Sprintf("you have no role in tenant %.60q: give this principal roles", e.Tenant)
+	}
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
@@ -183,7 +186,9 @@ func (p Principal) In(tenant, byDefault string) (Caller, error) {
 		if g.Tenant == tenant || g.Tenant == AnyTenant {
 			c.Roles = append(c.Roles, g.Roles...)
 		}
-		own = append(own, g.Tenant)
+		if len(g.Roles) > 0 {
+			own = append(own, g.Tenant)
+		}
 	}
 	if len(c.Roles) == 0 || CheckTenant(tenant) != nil {
 		return Caller{}, &TenantError{tenant, own}
