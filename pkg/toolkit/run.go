@@ -57,6 +57,9 @@ func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 		nats.Name("tool " + tools[0].Name), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.IgnoreAuthErrorAbort(), // rotated credentials may take a while to reach all servers
 	}, append(login, cfg.Options...)...)
+	if err := natslogin.CheckURLs(cfg.URL); err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
 	nc, err := nats.Connect(cmp.Or(cfg.URL, nats.DefaultURL), options...)
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		err = natslogin.ErrURL // the parser's error repeats the URL, including the password

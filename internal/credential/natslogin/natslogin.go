@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -144,8 +145,20 @@ func Environment() Login {
 	}
 }
 
-// ErrURL reports a URL that cannot be parsed. The text does not repeat it, because it may contain a password.
+// ErrURL reports a URL that cannot be parsed or is not one of NATS. The text does not repeat it, because it may contain a password.
 var ErrURL = errors.New("the URL is not valid: write one such as nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+
+// CheckURLs returns ErrURL if one of the URLs in address, separated by commas, is one of HTTP: the client of NATS would
+// speak NATS to that server.
+func CheckURLs(address string) error {
+	for server := range strings.SplitSeq(address, ",") {
+		scheme, _, _ := strings.Cut(strings.TrimSpace(server), "://")
+		if scheme = strings.ToLower(scheme); scheme == "http" || scheme == "https" {
+			return ErrURL
+		}
+	}
+	return nil
+}
 
 // Advise appends the remedy of an error of nats.Connect to it, or other if Remedy knows none. ErrURL contains its own.
 func Advise(err error, other string) error {

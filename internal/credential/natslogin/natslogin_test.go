@@ -21,3 +21,16 @@ func TestInboxIsASubject(t *testing.T) {
 		}
 	}
 }
+
+// A URL of HTTP is refused as one that is not of NATS.
+func TestCheckURLs(t *testing.T) {
+	t.Parallel()
+	for address, ok := range map[string]bool{
+		"": true, "127.0.0.1:4222": true, "nats://a,tls://b, ws://c": true, "nats://http:x@a": true,
+		"http://a:4222": false, "nats://a, HTTPS://b": false,
+	} {
+		if err := natslogin.CheckURLs(address); (err == nil) != ok {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}

@@ -18,6 +18,9 @@ import (
 // reaching the stream late. Only the first attempt to connect is not retried: if it fails, Connect
 // returns an error, without the credentials in address. opts take precedence.
 func Connect(address, name string, opts ...nats.Option) (*nats.Conn, error) {
+	if err := natslogin.CheckURLs(address); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
 	opts = append([]nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),

@@ -1,14 +1,17 @@
 package natsbus_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -24,6 +27,18 @@ func TestUnresponsiveServerIsNoticed(t *testing.T) {
 	defer nc.Close()
 	if within := nc.Opts.PingInterval * time.Duration(nc.Opts.MaxPingsOut+1); within > 10*time.Second {
 		t.Errorf("a silent server is noticed within %s", within)
+	}
+}
+
+// A URL of HTTP is refused, although the client would speak NATS to its host.
+func TestConnectRefusesHTTP(t *testing.T) {
+	t.Parallel()
+	url := strings.Replace(testbed.NATSServer(t).URL(), "nats://", "http://", 1)
+	if nc, err := natsbus.Connect(url, "test"); !errors.Is(err, natslogin.ErrURL) {
+		if nc != nil {
+			nc.Close()
+		}
+		t.Errorf("Connect(%q) = %v", url, err)
 	}
 }
 
