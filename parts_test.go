@@ -302,6 +302,31 @@ func TestAuth(t *testing.T) {
 	}
 }
 
+// A principal without a role, or with a role that does not exist, has no access, and the error lists the roles.
+func TestUnknownRoles(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	put(t, d.Client, agents()...)
+	r, _, err := done(t.Context(), d.Client, turnpike.Submission{Agent: "plain", Input: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, roles := range [][]turnpike.Role{nil, {""}, {"aprover"}, {"Viewer"}, {"viewer", "aprover"}} {
+		who := turnpike.Principal{Name: "vera", Roles: roles}
+		remote := dial(t, d, turnpike.GatewayOptions{Auth: turnpike.AuthFunc(func(*http.Request) (turnpike.Principal, error) { return who, nil })}, "")
+		for name, c := range map[string]*turnpike.Client{"in process": d.As(who), "over HTTP": remote} {
+			if _, err := c.RunByID(r.ID()).Info(t.Context()); !errors.Is(err, turnpike.ErrForbidden) || !strings.Contains(err.Error(), "viewer, submitter, approver") {
+				t.Errorf("%s, a principal with the roles %q reads a run: %v", name, roles, err)
+			}
+			for _, err := range c.RunByID(r.ID()).Events(t.Context(), 0) {
+				if !errors.Is(err, turnpike.ErrForbidden) {
+					t.Errorf("%s, a principal with the roles %q reads events: %v", name, roles, err)
+				}
+			}
+		}
+	}
+}
+
 // API keys work, and no header makes a caller the in-process principal.
 func TestKeyAuth(t *testing.T) {
 	t.Parallel()

@@ -105,13 +105,28 @@ const (
 	viaTrigger  = "trigger"
 )
 
+// RolesError reports roles of a principal that a Go program names.
+type RolesError struct {
+	Principal string
+	Err       error // the mistake, with the roles that exist
+}
+
+func (e *RolesError) Error() string {
+	return fmt.Sprintf("the program that has this gateway named the principal %.60q with wrong Principal.Roles: %v", e.Principal, e.Err)
+}
+
 // Trusted returns the principal that a Go program names. Its tenant is byDefault if it names
-// none. The error wraps ErrUnauthenticated if the name is empty.
+// none. The error wraps ErrUnauthenticated if the name is empty, and is a *RolesError if p has no role or one that
+// does not exist.
 func Trusted(p api.Principal, byDefault string) (Principal, error) {
 	if p.Name == "" {
 		return Principal{}, unauthenticated("the program that has this gateway named a principal without a name: set Principal.Name in it")
 	}
-	return Principal{Name: p.Name, Via: viaGo, Grants: []Grant{{cmp.Or(p.Tenant, byDefault), p.Roles}}}, nil
+	roles, err := ParseRoles(names(p.Roles))
+	if err != nil {
+		return Principal{}, &RolesError{p.Name, err}
+	}
+	return Principal{Name: p.Name, Via: viaGo, Grants: []Grant{{cmp.Or(p.Tenant, byDefault), roles}}}, nil
 }
 
 // Anonymous returns the principal of callers without authentication: it has full access.

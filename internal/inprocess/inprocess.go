@@ -95,8 +95,11 @@ type Client struct {
 
 func (c *Client) caller() (access.Caller, error) {
 	who, err := access.Trusted(c.who, c.p.cfg.Tenant)
-	if err != nil {
+	if errors.Is(err, access.ErrUnauthenticated) {
 		return access.Caller{}, exchange.Unauthenticated(strings.TrimPrefix(err.Error(), access.ErrUnauthenticated.Error()+": "))
+	}
+	if err != nil {
+		return access.Caller{}, err
 	}
 	caller, err := who.In("", c.p.cfg.Tenant)
 	if err != nil {

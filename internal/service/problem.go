@@ -143,6 +143,9 @@ func ProblemOf(err error) *api.Problem {
 	if ofBus || ofContent || errors.Is(err, bus.ErrClosed) {
 		return away(api.CodeBusUnavailable, "NATS")
 	}
+	if e, ok := errors.AsType[*access.RolesError](err); ok {
+		return problem(denied, api.CodeForbidden, "%v", e)
+	}
 	if _, ok := errors.AsType[*access.ProviderError](err); ok {
 		p := problem(unavailable, api.CodeProviderUnavailable, "the OpenID provider does not answer correctly, so the gateway cannot verify your token: retry; the gateway's log has the cause")
 		p.RetryAfter = RetryAfter

@@ -23,5 +23,6 @@ type Principal struct {
 	// Tenant is the tenant of the roles, or "*" for all tenants. Default: the tenant of the deployment's options.
 	Tenant string
 
+	// Roles are one or more of the roles above. With another one, requests of the principal fail with ErrForbidden.
 	Roles []Role
 }
