@@ -182,6 +182,14 @@ func (o Options) checked() (*goKind, error) {
 	if o.LeaseDuration < 0 {
 		refuse("LeaseDuration is %s: set more than 0", o.LeaseDuration)
 	}
+	for _, period := range []struct {
+		name  string
+		value agent.Period
+	}{{"Completed", o.Retention.Completed}, {"Failed", o.Retention.Failed}, {"Events", o.Retention.Events}} {
+		if period.value != 0 && period.value < agent.Period(agent.ShortestPeriod) {
+			refuse("Retention.%s is %s: set %s or more, or 0 to keep all", period.name, period.value, agent.ShortestPeriod)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
 		if absent(o.Models[name]) {
 			refuse("Models[%q] is nil: remove it, or set a provider", name)

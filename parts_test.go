@@ -271,6 +271,9 @@ func TestAuth(t *testing.T) {
 	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.AuthFunc(nil)}); err == nil {
 		t.Error("a gateway with a nil AuthFunc is created")
 	}
+	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth(), WriteTimeout: -1}); err == nil || !strings.Contains(err.Error(), "WriteTimeout of the gateway is -1ns") {
+		t.Errorf("a gateway with a negative WriteTimeout: %v", err)
+	}
 	users := turnpike.AuthFunc(func(r *http.Request) (turnpike.Principal, error) {
 		switch _, user, _ := strings.Cut(r.Header.Get("Authorization"), " "); user {
 		case "":

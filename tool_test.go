@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -271,7 +272,8 @@ func TestOpenReportsMistakes(t *testing.T) {
 			turnpike.NewTool("noprobe", "", ok, turnpike.Probe[refund, string](nil)),
 			{},
 		},
-		Models: turnpike.Models{"none": nil},
+		Models:    turnpike.Models{"none": nil},
+		Retention: agent.Retention{Completed: agent.Period(time.Second), Failed: -1, Events: agent.Period(time.Minute)},
 	})
 	if err == nil {
 		t.Fatal("Open accepts all of these options")
@@ -281,10 +283,14 @@ func TestOpenReportsMistakes(t *testing.T) {
 		"Tools[0] nothing: its function is nil", `two tools have the name "twice"`, "Tools[3] bad name: ", "Tools[4] number: schema: ", "Tools[5] function: schema: ",
 		"Tools[6] schema: schema: ", "Tools[7] list: ", "Tools[8] rule: ", "Tools[9] risk: ", "Tools[10] retries: the tool has Retries", "retries is -1", "timeout is -1ns", "max calls is 0",
 		"Tools[12] probe: Probe has the types (turnpike_test.answer)", "Tools[13] noprobe: the function of Probe is nil", "Tools[14] : the tool is a zero value", `Models["none"] is nil`,
+		"Retention.Completed is 1s: set 1m0s or more", "Retention.Failed is -1ns",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}
+	}
+	if strings.Contains(err.Error(), "Retention.Events") {
+		t.Errorf("a retention of a minute is refused:\n%v", err)
 	}
 }
 

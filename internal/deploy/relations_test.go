@@ -28,6 +28,7 @@ func TestRelationsOfSettings(t *testing.T) {
 		"late results within a heartbeat":   {deploy.Config{}, worker.Config{HeartbeatInterval: 5 * time.Second}, []string{"3s", "TURNPIKE_LATE_RESULTS", "TURNPIKE_HEARTBEAT"}},
 		"no late results":                   {deploy.Config{}, worker.Config{HeartbeatInterval: 5 * time.Second, LateResults: -1}, nil},
 		"negative grace":                    {deploy.Config{}, worker.Config{ShutdownGrace: -time.Second}, []string{"TURNPIKE_SHUTDOWN_GRACE"}},
+		"negative attempts":                 {deploy.Config{}, worker.Config{MaxAttempts: -1}, []string{"MaxAttempts", "-1", "set 1 or more"}},
 		"fewer messages than slots":         {deploy.Config{MaxAckPending: 500}, worker.Config{}, []string{"max ack pending is 500", "1000 slots", "TURNPIKE_MAX_ACK_PENDING", "TURNPIKE_SLOTS"}},
 		"a result larger than its memory":   {deploy.Config{MaxResult: 32 << 20}, worker.Config{AnswerMemory: 31 << 20}, []string{"33554432 bytes", "31 MiB", "TURNPIKE_MAX_RESULT", "TURNPIKE_ANSWERS_MIB"}},
 		"memory for one default result":     {deploy.Config{}, worker.Config{AnswerMemory: 4 << 20}, nil},

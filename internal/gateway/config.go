@@ -192,7 +192,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// tracer returns the tracer of the gateway, or nil.
 // validate returns an error if a setting is invalid that no other part checks.
 func (c Config) validate() error {
 	errs := []error{server.CheckHosts(c.Hosts)}
@@ -202,9 +201,13 @@ func (c Config) validate() error {
 	if c.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("the time to serve after SIGTERM is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))
 	}
+	if c.WriteTimeout < 0 {
+		errs = append(errs, fmt.Errorf("WriteTimeout of the gateway is %s: set more than 0", c.WriteTimeout))
+	}
 	return errors.Join(errs...)
 }
 
+// tracer returns the tracer of the gateway, or nil.
 func (c Config) tracer() trace.Tracer {
 	if c.Tracer == nil {
 		return nil

@@ -300,6 +300,9 @@ func (c Config) validate() error {
 	if c.Slots < 0 {
 		errs = append(errs, fmt.Errorf("slots is %d: set 1 or more (TURNPIKE_SLOTS)", c.Slots))
 	}
+	if c.MaxAttempts < 0 {
+		errs = append(errs, fmt.Errorf("MaxAttempts of the worker is %d: set 1 or more", c.MaxAttempts))
+	}
 	if c.MaxNoisyTurns < 0 {
 		errs = append(errs, fmt.Errorf("the number of turns of noisy tenants that may run at once is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))
 	}
