@@ -77,11 +77,16 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 
 // putUnread sends a file that Load refused with err to the gateway unchanged. The gateway has more providers and kinds
 // of tool, so it may accept the file or find other mistakes, and a newer gateway may accept keys that this program
-// considers mistakes.
+// considers mistakes. Every gateway refuses a responses_file.
 func putUnread(e *env, path string, err error) (api.SavedAgent, error) {
-	var named struct{ Name string }
+	var named struct {
+		Name  string
+		Model struct {
+			File string `json:"responses_file"`
+		}
+	}
 	data, failed := e.readFile(path)
-	if failed != nil || len(data) > agent.MaxDefinition || yaml.Unmarshal(data, &named) != nil || named.Name == "" {
+	if failed != nil || len(data) > agent.MaxDefinition || yaml.Unmarshal(data, &named) != nil || named.Name == "" || named.Model.File != "" {
 		return api.SavedAgent{}, err
 	}
 	stored, failed := e.client.PutAgent(e.ctx, named.Name, data)

@@ -198,9 +198,13 @@ func TestPutNamesTheFileAsGiven(t *testing.T) {
 	t.Chdir(dir)
 	c := worked(t)
 	for text, want := range map[string]string{
-		"name: a\nmodl: x\n":                              "a.yaml:2:1: modl: ",
-		"name: a\nmodel: {provider: scripted}\nname: b\n": `a.yaml:3: key "name" already set`,
-		"name: a\nmodel: [\n":                             "a.yaml:2: did not find",
+		"name: a\nmodl: x\n":                                                                      "a.yaml:2:1: modl: ",
+		"name: a\nmodel: {provider: scripted}\nname: b\n":                                         `a.yaml:3: key "name" already set`,
+		"name: a\nmodel: [\n":                                                                     "a.yaml:2: did not find",
+		"name: a\nmodel: {provider: scripted, responses_file: none.json}\n":                       "a.yaml: model.responses_file none.json: open none.json: no such file",
+		"name: a\nmodel: {provider: scripted, responses_file: a.yaml}\n":                          "a.yaml: model.responses_file a.yaml: ",
+		"name: a\nmodel: {provider: scripted, responses_file: a.yaml, responses: [{text: hi}]}\n": "a.yaml: model has both",
+		"name: a\nmodl: x\nmodel: {provider: scripted, responses_file: none.json}\n":              "a.yaml:2:1: modl: ",
 	} {
 		if err := os.WriteFile("a.yaml", []byte(text), 0o600); err != nil {
 			t.Fatal(err)

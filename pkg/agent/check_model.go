@@ -32,7 +32,7 @@ func (c *checker) model(place string, m Model) {
 		}
 	}
 	if m.ResponsesFile != "" {
-		c.fault(place+".responses_file", "only the turnpike command reads responses_file: through the API, send the content of the file as responses")
+		c.fault(place+".responses_file", "only the turnpike command reads responses_file, and only that of model: write the content of the file as responses")
 	}
 	if m.BaseURL != "" {
 		if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
