@@ -3,11 +3,8 @@ package inprocess
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"net/url"
-	"reflect"
 	"slices"
 	"time"
 
@@ -24,19 +21,10 @@ const source = "http"
 // request encodes a request as api.Client does, so that its fingerprint is the same, and decodes it as
 // the gateway does.
 func request[T any](r T) (body []byte, decoded T, err error) {
-	if body, err = encode(r); err != nil {
+	if body, err = api.Encode(r); err != nil {
 		return nil, decoded, err
 	}
 	return body, decoded, exchange.DecodeBytes(body, &decoded)
-}
-
-// encode returns the encoded request.
-func encode(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
-		return nil, fmt.Errorf("a part of the request is not JSON (%w): convert plain text with api.Text", e.Err)
-	}
-	return b, err
 }
 
 func runOf(st state.State, err error) (any, error) { return api.RunOf(st, time.Now()), err }
@@ -69,7 +57,7 @@ func (c *Client) Submit(ctx context.Context, r api.SubmitRequest, key string) (a
 
 // SubmitBatch creates the runs of a batch. After a failure of the store, some of them may exist.
 func (c *Client) SubmitBatch(ctx context.Context, r api.BatchRequest, key string) (api.BatchAccepted, error) {
-	body, err := encode(r)
+	body, err := api.Encode(r)
 	if err != nil {
 		return api.BatchAccepted{}, err
 	}

@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strconv"
 )
 
@@ -93,15 +92,6 @@ func Text(text string) json.RawMessage {
 	return b
 }
 
-// encode encodes the body of a request as JSON.
-func encode(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if e, ok := errors.AsType[*json.MarshalerError](err); ok && e.Type == reflect.TypeFor[json.RawMessage]() {
-		return nil, fmt.Errorf("a part of the request is not JSON (%w): convert plain text with api.Text", e.Err)
-	}
-	return b, err
-}
-
 // do makes one request and decodes the response into out, if not nil.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, out any) error {
 	if c.bad != nil {
@@ -163,7 +153,7 @@ func problemOf(resp *http.Response) error {
 
 func send[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
-	b, err := encode(in)
+	b, err := Encode(in)
 	if err != nil {
 		return out, err
 	}
@@ -198,7 +188,7 @@ func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 // each user of a token has keys of its own. Without a key each call makes a run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
-	b, err := encode(r)
+	b, err := Encode(r)
 	if err != nil {
 		return out, err
 	}
@@ -251,7 +241,7 @@ func (c *Client) Fork(ctx context.Context, id string, r ForkRequest) (Run, error
 // ForkWithKey is Fork with an idempotency key: calls with the same key, run and content return the same new run.
 func (c *Client) ForkWithKey(ctx context.Context, id string, r ForkRequest, key string) (Run, error) {
 	var out Run
-	b, err := encode(r)
+	b, err := Encode(r)
 	if err != nil {
 		return out, err
 	}

@@ -15,7 +15,7 @@ const batchEvery = 250 * time.Millisecond
 // another call with the same content returns the same batch, and completes it if a failure has left runs unstored.
 func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
 	var out BatchAccepted
-	b, err := encode(r)
+	b, err := Encode(r)
 	if err != nil {
 		return out, err
 	}

@@ -25,7 +25,7 @@ func (c *Client) CancelRuns(ctx context.Context, r CancelRunsRequest) (CanceledR
 // tenant that requires review with CodeForbidden.
 func (c *Client) SubmitDraft(ctx context.Context, r DraftRequest, key string) (Run, error) {
 	var out Run
-	b, err := encode(r)
+	b, err := Encode(r)
 	if err != nil {
 		return out, err
 	}
