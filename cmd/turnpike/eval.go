@@ -46,7 +46,7 @@ func (c *evalRunCmd) Run(e *env) error {
 	}
 	data, err := e.readFile(c.File)
 	if err != nil {
-		return named(err)
+		return err
 	}
 	file, err := eval.Parse(data)
 	if err != nil {

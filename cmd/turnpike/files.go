@@ -41,7 +41,7 @@ func (e *env) upload(path, name, mediaType string) (api.File, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return api.File{}, err
+			return api.File{}, named(err)
 		}
 		defer f.Close()
 		info, err := f.Stat()

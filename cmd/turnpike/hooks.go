@@ -70,7 +70,8 @@ const stdin = "-"
 // readFile reads a file, or standard input, which it returns each time.
 func (e *env) readFile(name string) ([]byte, error) {
 	if name != stdin {
-		return os.ReadFile(name)
+		data, err := os.ReadFile(name)
+		return data, named(err)
 	}
 	if e.stdin == nil {
 		data, err := io.ReadAll(e.in)

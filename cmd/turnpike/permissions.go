@@ -65,7 +65,7 @@ func (c *redisPermissionsCmd) Run(e *env) error {
 	if c.PasswordFile != "" {
 		data, err := os.ReadFile(c.PasswordFile)
 		if err != nil {
-			return err
+			return named(err)
 		}
 		password = strings.TrimRight(string(data), " \t\r\n")
 	}
