@@ -58,8 +58,14 @@ func follow(e *env, id string, how following) error {
 	all := &family{env: e, ctx: below, followed: map[state.RunID]bool{}}
 	defer all.readers.Wait()
 	defer stop()
+	idle := time.AfterFunc(time.Hour, func() {
+		fmt.Fprintln(e.errs, "no worker has taken the run yet: start one, or see turnpike doctor")
+	})
+	idle.Stop() // until the run is submitted
+	defer idle.Stop()
 	notice := func(lost error) {
 		if lost != nil {
+			idle.Stop()
 			fmt.Fprintf(e.errs, "connection lost, retrying: %s\n", explain(lost, e.server))
 		} else {
 			fmt.Fprintln(e.errs, "connected again")
@@ -73,6 +79,10 @@ func follow(e *env, id string, how following) error {
 			return err
 		}
 		head()
+		idle.Stop()
+		if ev.Type == state.EntrySubmitted && !e.json {
+			idle.Reset(e.idleHint)
+		}
 		if e.json {
 			fmt.Fprintf(e.out, "%s\n", ev.Data)
 		} else {

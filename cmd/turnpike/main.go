@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -124,6 +125,8 @@ type env struct {
 	terminal bool
 	colour   bool // colour lines by their meaning
 
+	idleHint time.Duration // after which a hint says that no worker has taken the followed run
+
 	options []api.Option // options of all clients
 }
 
@@ -218,7 +221,7 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	case terminal:
 		out = watch.EscapedJSON(out)
 	}
-	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal}
+	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal, idleHint: 5 * time.Second}
 }
 
 // explain returns the text of err, with what to do about it. The API's own errors name requests; explain names commands
