@@ -39,7 +39,7 @@ type keysCreateCmd struct {
 	Config app.Config `embed:"" group:"With --bootstrap"`
 }
 
-// lifetime is a positive duration, also in days, of an API key or a token.
+// lifetime is a positive duration, also in days, as of an API key or a token.
 type lifetime time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
+	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -154,7 +155,7 @@ func (s submission) limits() (*api.SubmitLimits, error) {
 
 // instant parses a time, or a duration before now, or after now if ahead is true.
 func instant(text string, now time.Time, ahead bool) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil {
+	if d, err := agent.ParseDuration(text); err == nil {
 		if !ahead {
 			d = -d
 		}
@@ -162,7 +163,7 @@ func instant(text string, now time.Time, ahead bool) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("%q is neither a duration nor a time: write one such as 10m or 2026-11-20T15:04:05Z", text)
+		return at, fmt.Errorf("%q is neither a duration nor a time: write one such as 10m, 7d or 2026-11-20T15:04:05Z", text)
 	}
 	return at, nil
 }
@@ -241,7 +242,7 @@ type psCmd struct {
 	Parent   string            `help:"Only child runs of this run."`
 	Batch    string            `help:"Only the runs of this batch."`
 	Metadata map[string]string `short:"m" help:"Only runs with this metadata, as in -m key=value."`
-	Since    string            `help:"Only runs submitted since: 24h, or a time like 2026-11-20T15:04:05Z."`
+	Since    string            `help:"Only runs submitted since: 24h, 7d, or a time like 2026-11-20T15:04:05Z."`
 	Text     string            `help:"Only runs that have this text in their input, answer, error, question, metadata or id, among the newest 1,000 that match the other flags."`
 	Trouble  bool              `help:"Only runs with failures, whatever their end, among the newest 1,000 that match the other flags."`
 	Limit    int               `default:"50" help:"Maximum number of rows."`

@@ -168,3 +168,16 @@ func TestShowRaw(t *testing.T) {
 		t.Errorf("two forms at once print %s", out)
 	}
 }
+
+// A time back from now may be in days.
+func TestSinceInDays(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	run := submit(t, c, "name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\n")
+	if out, err := says(t, c, "ps", "-q", "--since", "7d"); err != nil || !strings.Contains(out, run.ID) {
+		t.Errorf("ps prints %q, %v", out, err)
+	}
+	if out, err := says(t, c, "stats", "--since", "7d"); err != nil || !strings.Contains(out, "QUEUE") {
+		t.Errorf("stats prints %q, %v", out, err)
+	}
+}

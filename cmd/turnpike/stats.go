@@ -11,20 +11,17 @@ import (
 )
 
 type statsCmd struct {
-	By    string        `enum:"agent,model,none" default:"agent" help:"Print a row for each ${enum}."`
-	Since time.Duration `default:"24h" help:"Time from now back to the first hour; at most 2160h, and 168h with --step hour."`
-	Step  string        `enum:"hour,day,all" default:"all" help:"Time that a row covers: ${enum}."`
-	Agent string        `complete:"agent" help:"Only runs of this agent."`
-	Model string        `help:"Only what used this model."`
-	Limit int           `default:"20" help:"Maximum number of agents or models, those with the most runs; at most 50."`
-	JSON  bool          `name:"json" help:"Print JSON, like --output json."`
+	By    string   `enum:"agent,model,none" default:"agent" help:"Print a row for each ${enum}."`
+	Since lifetime `default:"24h" help:"Time from now back to the first hour, such as 24h or 7d; at most 90d, and 7d with --step hour."`
+	Step  string   `enum:"hour,day,all" default:"all" help:"Time that a row covers: ${enum}."`
+	Agent string   `complete:"agent" help:"Only runs of this agent."`
+	Model string   `help:"Only what used this model."`
+	Limit int      `default:"20" help:"Maximum number of agents or models, those with the most runs; at most 50."`
+	JSON  bool     `name:"json" help:"Print JSON, like --output json."`
 }
 
 func (c *statsCmd) Run(e *env) error {
-	if c.Since <= 0 {
-		return usagef("--since %s is not valid: set more than 0", c.Since)
-	}
-	q := api.StatsQuery{By: c.By, Step: c.Step, Agent: c.Agent, Model: c.Model, Limit: c.Limit, From: time.Now().Add(-c.Since)}
+	q := api.StatsQuery{By: c.By, Step: c.Step, Agent: c.Agent, Model: c.Model, Limit: c.Limit, From: time.Now().Add(-time.Duration(c.Since))}
 	if c.By == "none" {
 		q.By = ""
 	}

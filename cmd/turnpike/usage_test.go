@@ -36,6 +36,8 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 	}{
 		{"ps --limit 0", "ps", "--limit is 0"},
 		{"ps --since soon", "ps", "--since"},
+		{"stats --since soon", "stats", "--since"},
+		{"stats --since 0s", "stats", "--since"},
 		{"ps -o yaml", "ps", "--output must be one of"},
 		{"watch " + id + " --stream all", "watch", `--stream must be one of "turns","deltas" but`},
 		{"--server foo ps", "ps", `"foo" is not a URL`},
