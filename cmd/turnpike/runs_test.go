@@ -177,7 +177,7 @@ func TestSinceInDays(t *testing.T) {
 	if out, err := says(t, c, "ps", "-q", "--since", "7d"); err != nil || !strings.Contains(out, run.ID) {
 		t.Errorf("ps prints %q, %v", out, err)
 	}
-	if out, err := says(t, c, "stats", "--since", "7d"); err != nil || !strings.Contains(out, "QUEUE") {
-		t.Errorf("stats prints %q, %v", out, err)
+	if out, err := says(t, c, "stats", "--since", "7d"); err != nil || !strings.Contains(out, "completed 1") || strings.Contains(out, "$0.0000") {
+		t.Errorf("stats prints %q, %v; an unknown price must not read as free", out, err)
 	}
 }

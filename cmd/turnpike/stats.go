@@ -37,9 +37,17 @@ func (c *statsCmd) Run(e *env) error {
 		if name == "" {
 			name = "-"
 		}
-		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Start.Local().Format("2006-01-02 15:04"), name, r.Runs, r.Failed, r.InputTokens, r.OutputTokens, cost(&r.CostUSD), cost(&r.CacheExpiredCostUSD),
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Start.Local().Format("2006-01-02 15:04"), name, r.Runs, r.Failed, r.InputTokens, r.OutputTokens, known(r.CostUSD), known(r.CacheExpiredCostUSD),
 			took(r.Queue.P50MS), took(r.Queue.P95MS), took(r.Model.P50MS), took(r.Model.P95MS), took(r.Tool.P50MS), took(r.Tool.P95MS), reasons(r.Reasons))
 	}))
+}
+
+// known formats a sum of costs, in which calls without a known price count as 0.
+func known(sum state.MicroUSD) string {
+	if sum == 0 {
+		return cost(nil)
+	}
+	return cost(&sum)
 }
 
 // reasons formats the numbers of ended runs by reason, the most frequent first.

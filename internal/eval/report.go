@@ -217,7 +217,11 @@ func (r *Report) Text() string {
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "VERSION\tPASSED\tCOST\tTOKENS\tTURNS\tMEDIAN")
 	for _, v := range r.Versions {
-		fmt.Fprintf(w, "%s\t%d of %d\t$%.4f\t%.0f\t%.1f\t%.1f s\n", v.Version, v.Passed, v.Runs, v.CostUSD, v.Tokens, v.Turns, v.Seconds)
+		cost := "-" // a call without a known price counts as 0
+		if v.CostUSD > 0 {
+			cost = fmt.Sprintf("$%.4f", v.CostUSD)
+		}
+		fmt.Fprintf(w, "%s\t%d of %d\t%s\t%.0f\t%.1f\t%.1f s\n", v.Version, v.Passed, v.Runs, cost, v.Tokens, v.Turns, v.Seconds)
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	for _, d := range r.Differences {
