@@ -24,7 +24,7 @@ func (c *deleteCmd) Run(e *env) error {
 }
 
 type gcCmd struct {
-	OlderThan string `name:"older-than" required:"" placeholder:"30d" help:"Delete runs that ended longer ago: 30d, 72h, 90m."`
+	OlderThan string `name:"older-than" required:"" placeholder:"DURATION" help:"Delete runs that ended longer ago: 30d, 72h, 90m."`
 	DryRun    bool   `name:"dry-run" help:"Only count them; -o json names them."`
 }
 

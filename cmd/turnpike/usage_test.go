@@ -66,6 +66,7 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"fork " + id + " 1 --result call", "fork", "--result call"},
 		{"fork " + id + " 1 --edit msg", "fork", "--edit msg"},
 		{"fork " + id + " 1 --instructions nofile", "fork", "nofile"},
+		{"gc", "gc", "--older-than=DURATION"},
 		{"gc --older-than soon", "gc", "--older-than"},
 		{"approve " + id + " --arguments {", "approve", "--arguments"},
 		{"agents put nofile", "agents put", "nofile"},

@@ -111,3 +111,15 @@ func TestDelayedSummary(t *testing.T) {
 	delayed(r)
 	r.wantReason(state.ReactiveCompactRetry)
 }
+
+// The wait that people read has no more than milliseconds.
+func TestDelayIsRounded(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Model: agent.Model{Provider: "scripted"}}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	wantEffect[loop.CallModel](r)
+	r.delay(14679736658, 1)
+	if detail := r.s.Transition.Detail; detail != "rate limit of m, retry in 14.68s" {
+		t.Errorf("detail = %q", detail)
+	}
+}

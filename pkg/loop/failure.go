@@ -50,7 +50,7 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 		}
 		t.s.ResumeAt = state.At(t.at.Add(delay))
 		return t.move(state.WaitingSchedule, state.Entry{
-			Detail:  fmt.Sprintf("model call failed (%s), retry in %s: %s", e.Class, delay, e.Message),
+			Detail:  fmt.Sprintf("model call failed (%s), retry in %s: %s", e.Class, delay.Round(time.Millisecond), e.Message),
 			Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 		})
 	default:
@@ -64,7 +64,7 @@ func (t *Turn) delayed(ev ModelDelayed) Decision {
 	t.s.Reservation = ev.Reservation
 	t.s.ResumeAt = state.At(t.at.Add(ev.Wait))
 	return t.move(state.WaitingSchedule, state.Entry{
-		Detail:  fmt.Sprintf("%s, retry in %s", ev.Detail, ev.Wait),
+		Detail:  fmt.Sprintf("%s, retry in %s", ev.Detail, ev.Wait.Round(time.Millisecond)),
 		Waiting: &state.Wait{Reason: state.WaitingSchedule, Since: t.at, ExpiresAt: t.s.ResumeAt, Calls: []state.WaitCall{}},
 	})
 }
