@@ -200,7 +200,7 @@ func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 }
 
 // RunByID returns a handle to a run. It makes no request; the methods of the handle return ErrNotFound if the run
-// does not exist.
+// does not exist, and ErrInvalid if id is not the id of a run.
 func (c *Client) RunByID(id string) *Run { return &Run{c: c, id: id} }
 
 // Runs yields the runs that f selects, newest first. If a request fails, the last pair has the error.

@@ -108,7 +108,8 @@ func (r *Run) Interrupt(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Message: api.Text(text), Mode: api.ModeInterrupt})
 }
 
-// Answer answers the question that the run waits for. The error is ErrNotWaiting if it waits for none.
+// Answer answers the question that the run waits for. The error is ErrNotWaiting if it waits for none, and ErrEnded if
+// the run has ended.
 func (r *Run) Answer(ctx context.Context, text string) error {
 	return r.Signal(ctx, Signal{Answer: &text})
 }
@@ -125,10 +126,11 @@ type Decision struct {
 	Reason string
 }
 
-// Approve lets the call start. The error is ErrStale if the call no longer waits as the person saw it, and ErrInvalid
-// if Arguments do not match the schema that the agent's definition has for the tool. It is ErrForbidden if the client
-// does not act for a principal with the role approver (see [Deployment.As]), or if the tenant requires four eyes and
-// the principal has requested something or edited a call in the run or in one of its ancestors.
+// Approve lets the call start. The error is ErrStale if the call no longer waits as the person saw it, ErrEnded if the
+// run has ended, and ErrInvalid if Arguments do not match the schema that the agent's definition has for the tool. It
+// is ErrForbidden if the client does not act for a principal with the role approver (see [Deployment.As]), or if the
+// tenant requires four eyes and the principal has requested something or edited a call in the run or in one of its
+// ancestors.
 func (r *Run) Approve(ctx context.Context, d Decision) error { return r.decide(ctx, "approve", d) }
 
 // Deny refuses the call. The model reads the reason. The errors are those of Approve; ErrInvalid if d has Arguments.
@@ -156,7 +158,7 @@ func (r *Run) decide(ctx context.Context, decision string, d Decision) error {
 
 // ToolResult delivers the result of a call to a tool of kind client, which no worker executes, or of a call that an
 // Async tool has deferred. v is a string, or is encoded as JSON. The error is ErrNotWaiting if the run does not wait
-// for it.
+// for it, and ErrEnded if the run has ended.
 func (r *Run) ToolResult(ctx context.Context, callID string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
