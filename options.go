@@ -125,9 +125,9 @@ type Options struct {
 	Retention agent.Retention
 
 	// Tools, Models, Loops, Hooks, Kinds and HookKinds are what agents may name in addition to the built-in ones.
-	// Workers use them, and gateways check definitions against them. A worker calls only the model providers in Models,
-	// and calls tools over HTTP, NATS, MCP and A2A and hooks over NATS only if Kinds and HookKinds have these kinds:
-	// package standard makes them. The maps must not change after Open.
+	// Workers use them, and gateways check definitions against them, except for the names of Hooks. A worker calls only
+	// the model providers in Models, and calls tools over HTTP, NATS, MCP and A2A and hooks over NATS only if Kinds and
+	// HookKinds have these kinds: package standard makes them. The maps must not change after Open.
 	Tools     []Tool
 	Models    Models
 	Loops     loop.Registry
