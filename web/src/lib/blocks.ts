@@ -1,5 +1,5 @@
 // A Markdown text that grows, in blocks: those that are finished are parsed once.
-import { lexer } from "marked";
+import { read } from "./markdown";
 
 // isPlain is true of a text that is one paragraph without any mark of Markdown, as most of what models
 // say between calls is: it needs no parser.
@@ -19,7 +19,7 @@ export const noBlocks: Blocks = { read: "", done: [], tail: "" };
 export function grow(before: Blocks, text: string): Blocks {
   if (!text.startsWith(before.read)) before = noBlocks;
   const rest = text.slice(before.read.length);
-  const tokens = lexer(rest.slice(0, rest.lastIndexOf("\n") + 1));
+  const tokens = read(rest.slice(0, rest.lastIndexOf("\n") + 1)) ?? [];
   const last = tokens.findLastIndex((t) => t.type !== "space");
   const done = [...before.done];
   let end = 0;

@@ -1,22 +1,11 @@
 // Text of models, as Markdown that can do nothing: HTML in it is shown as text, what comes
 // out is sanitized against a short list, and nothing is loaded because a text said so.
 import DOMPurify, { type Config } from "dompurify";
-import { Marked } from "marked";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { grow, isPlain, noBlocks } from "../lib/blocks";
+import { html } from "../lib/markdown";
 import { memo } from "./memo";
-
-const escape = (s: string): string => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
-
-const marked = new Marked({
-  gfm: true,
-  renderer: {
-    html: ({ text }) => escape(text),
-    image: ({ href, text }) => `<span class="no-image">image: ${escape(text || href)} (${escape(href)})</span>`,
-    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
-  },
-});
 
 const tags = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "span"];
 const rules: Config & { RETURN_DOM_FRAGMENT: true } = {
@@ -26,10 +15,8 @@ const rules: Config & { RETURN_DOM_FRAGMENT: true } = {
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
-const longest = 200_000; // characters that are laid out as Markdown
 
-function safe(text: string): DocumentFragment {
-  const html = marked.parse(text, { async: false });
+function safe(html: string): DocumentFragment {
   const out = DOMPurify.sanitize(html, rules);
   for (const e of out.querySelectorAll("[class]")) if (!(e.tagName === "SPAN" && e.className === "no-image")) e.removeAttribute("class");
   for (const a of out.querySelectorAll("a")) link(a);
@@ -64,12 +51,12 @@ export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.
   const ref = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const el = ref.current!;
-    if (text.length > longest) el.textContent = text;
-    else if (isPlain(text)) {
-      const p = document.createElement("p");
-      p.textContent = text;
-      el.replaceChildren(p);
-    } else el.replaceChildren(safe(text));
+    const out = isPlain(text) ? null : html(text);
+    if (out !== null) return el.replaceChildren(safe(out));
+    const p = document.createElement("p");
+    p.className = "as-written";
+    p.textContent = text;
+    el.replaceChildren(p);
   }, [text]);
   return <div ref={ref} class="md" />;
 });
