@@ -4,6 +4,7 @@ import DOMPurify, { type Config } from "dompurify";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { grow, isPlain, noBlocks } from "../lib/blocks";
+import { target } from "../lib/links";
 import { html } from "../lib/markdown";
 import { memo } from "./memo";
 
@@ -25,26 +26,18 @@ function safe(html: string): DocumentFragment {
 
 // link shows where a link leads, if its text does not.
 function link(a: HTMLAnchorElement): void {
-  let to: URL;
-  try {
-    to = new URL(a.getAttribute("href") ?? "", "https://relative.invalid/");
-  } catch {
-    a.removeAttribute("href");
-    return;
-  }
-  if (!["http:", "https:", "mailto:"].includes(to.protocol) || to.hostname === "relative.invalid") {
-    a.removeAttribute("href");
-    return;
-  }
+  const to = target(a.textContent ?? "", a.getAttribute("href") ?? "");
+  if (!to) return a.removeAttribute("href");
+  a.href = to.href;
   a.rel = "noopener noreferrer nofollow";
   a.target = "_blank";
   a.title = to.href;
-  if (to.host && !(a.textContent ?? "").includes(to.host)) {
-    const where = document.createElement("span");
-    where.className = "link-host";
-    where.textContent = ` (${to.host})`;
-    a.append(where);
-  }
+  if (!to.shows) return;
+  // Text before it cannot change the order of what is in a bdi.
+  const where = document.createElement("bdi");
+  where.className = "link-host";
+  where.textContent = `(${to.shows})`;
+  a.append(" ", where);
 }
 
 export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.Element {

@@ -14,7 +14,7 @@ export function Sources({ parts }: { parts: readonly Part[] }): JSX.Element | nu
           <li key={s.url || s.title}>
             {s.url ? (
               <a href={s.url} title={s.url} target="_blank" rel="noopener noreferrer nofollow">
-                {s.title} <span class="link-host">({new URL(s.url).host})</span>
+                {s.title} <bdi class="link-host">({new URL(s.url).host})</bdi>
               </a>
             ) : (
               s.title
