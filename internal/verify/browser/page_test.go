@@ -331,7 +331,9 @@ func TestHostileTexts(t *testing.T) {
 	s := deploy(t)
 	b := open(t, s.url)
 	evil := `<img src=x onerror="window.hit=100"><script>window.hit=101</script>`
-	id := s.submit("hostile", evil+"[x](javascript:window.hit=102)", "title", evil, `"><script>window.hit=103</script>`, evil)
+	hidden := "\u202egnimocni\u200b"
+	links := "[x](javascript:window.hit=102) [https://trusted.example/evil.example](https://evil.example/a) [\u202ex](https://moc.evil.example/b) &#x202e;"
+	id := s.submit("hostile", evil+links, "title", evil+hidden, `"><script>window.hit=103</script>`, evil+hidden)
 	s.reaches(id, "waiting")
 	clean := func(where string) {
 		t.Helper()
@@ -345,6 +347,11 @@ func TestHostileTexts(t *testing.T) {
 		if len(bad) > 0 {
 			t.Errorf("%s: the page has %v", where, bad)
 		}
+		unseen := eval[[]string](b, `[document.querySelector("#app").textContent, ...[...document.querySelectorAll("#app [title], #app [aria-label]")].flatMap(e => [e.title, e.ariaLabel ?? ""])]
+			.filter(s => /[\u200b\u202a-\u202e]/.test(s)).map(s => s.slice(Math.max(0, s.search(/[\u200b\u202a-\u202e]/) - 40)).slice(0, 80))`)
+		if len(unseen) > 0 {
+			t.Errorf("%s: characters that hide or reorder text stand in %q", where, unseen)
+		}
 	}
 	b.goTo("")
 	b.text(".row", "pick_file")
@@ -353,6 +360,8 @@ func TestHostileTexts(t *testing.T) {
 	b.text(".conversation", "onerror")
 	b.unfold()
 	clean("the run")
+	b.text(".conversation", "(evil.example)")
+	b.text(".conversation", "⟦U+202E⟧x (moc.evil.example)")
 	b.write(".needs textarea", evil)
 	b.press(".needs", "Send result")
 	b.text(".outcome", "onerror")

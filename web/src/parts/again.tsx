@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { AskedAgain, WaitCall } from "../api/types";
 import { type Change, changes } from "../lib/schema";
-import { escaped, visible } from "../lib/visible";
+import { escaped } from "../lib/visible";
 
 const because: Record<AskedAgain["reason"], string> = {
   rule: "The approval rule of the tool matches the new arguments, so the call asks again.",
@@ -30,7 +30,7 @@ export function Changes({ list, name }: { list: Change[]; name: string }): JSX.E
     <ul class="diff plain" aria-label={name}>
       {list.map((d) => (
         <li key={d.path}>
-          <span class="mono">{visible(d.path)}</span> {d.from !== undefined && <del>{escaped(JSON.stringify(d.from))}</del>} {d.to !== undefined && <ins>{escaped(JSON.stringify(d.to))}</ins>}
+          <span class="mono">{d.path}</span> {d.from !== undefined && <del>{escaped(JSON.stringify(d.from))}</del>} {d.to !== undefined && <ins>{escaped(JSON.stringify(d.to))}</ins>}
         </li>
       ))}
     </ul>

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { JSONValue } from "../api/types";
 import { Copy } from "./copy";
 import { Fold } from "./fold";
-import { escaped, visible } from "../lib/visible";
+import { escaped } from "../lib/visible";
 import { bytes } from "../lib/words";
 
 const most = 200; // entries of one object or list that are shown at once
@@ -25,7 +25,7 @@ export function JSONTree({ value, open = 1 }: { value: JSONValue; open?: number 
 
 function Node({ name, value, depth, open }: { name?: string; value: JSONValue; depth: number; open: number }): JSX.Element {
   const [all, setAll] = useState(false);
-  const key = name === undefined ? null : <span class="json-key">{visible(name)}: </span>;
+  const key = name === undefined ? null : <span class="json-key">{name}: </span>;
   if (value === null || typeof value !== "object") {
     return (
       <div class="json-leaf">
@@ -77,7 +77,7 @@ function Leaf({ value }: { value: null | boolean | number | string }): JSX.Eleme
   const long = value.length > longText && !all;
   return (
     <span class="json-string">
-      {visible(long ? value.slice(0, longText) : value)}
+      {long ? value.slice(0, longText) : value}
       {long && (
         <button type="button" class="small quiet" onClick={() => setAll(true)}>
           … {bytes(value.length)}, all of it

@@ -6,6 +6,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { grow, isPlain, noBlocks } from "../lib/blocks";
 import { target } from "../lib/links";
 import { html } from "../lib/markdown";
+import { visible } from "../lib/visible";
 import { memo } from "./memo";
 
 const tags = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "span"];
@@ -21,6 +22,8 @@ function safe(html: string): DocumentFragment {
   const out = DOMPurify.sanitize(html, rules);
   for (const e of out.querySelectorAll("[class]")) if (!(e.tagName === "SPAN" && e.className === "no-image")) e.removeAttribute("class");
   for (const a of out.querySelectorAll("a")) link(a);
+  const texts = document.createNodeIterator(out, NodeFilter.SHOW_TEXT);
+  for (let t = texts.nextNode() as Text | null; t; t = texts.nextNode() as Text | null) t.data = visible(t.data);
   return out;
 }
 
@@ -48,7 +51,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }): JSX.
     if (out !== null) return el.replaceChildren(safe(out));
     const p = document.createElement("p");
     p.className = "as-written";
-    p.textContent = text;
+    p.textContent = visible(text);
     el.replaceChildren(p);
   }, [text]);
   return <div ref={ref} class="md" />;

@@ -1,10 +1,9 @@
 // What is said to whoever decides about a call: that a stranger may have written its arguments.
 import type { JSX } from "preact";
 import type { ArgumentSource, WaitCall } from "../api/types";
-import { visible } from "../lib/visible";
 
 function where(s: ArgumentSource): JSX.Element {
-  const tool = s.tool ? <span class="mono">{visible(s.tool)}</span> : null;
+  const tool = s.tool ? <span class="mono">{s.tool}</span> : null;
   const text = {
     tool: tool ? <>the result of {tool}</> : <>the result of a tool</>,
     web: tool ? <>the web content that {tool} returned</> : <>content from the web</>,
@@ -29,7 +28,7 @@ export function Provenance({ call }: { call: WaitCall }): JSX.Element | null {
         <ul class="plain">
           {list.map((s) => (
             <li key={s.argument}>
-              <span class="mono">{visible(s.argument)}</span> also occurs in {where(s)}
+              <span class="mono">{s.argument}</span> also occurs in {where(s)}
             </li>
           ))}
         </ul>

@@ -7,7 +7,7 @@ import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
 import { Risk } from "../../parts/risk";
 import { changes, violations } from "../../lib/schema";
-import { escaped, visible } from "../../lib/visible";
+import { escaped } from "../../lib/visible";
 import { shortId, until } from "../../lib/words";
 import { answer, decide, giveResult } from "../../store/actions";
 import { now } from "../../store/clock";
@@ -46,7 +46,7 @@ function Question({ run }: { run: Run }): JSX.Element {
   const allowed = may("approver", "submitter");
   return (
     <form class="needs-call" onSubmit={(e) => void submit(e)}>
-      <p class="question">{visible(run.waiting?.question || run.waiting?.calls[0]?.message || "It asks for an answer.")}</p>
+      <p class="question">{run.waiting?.question || run.waiting?.calls[0]?.message || "It asks for an answer."}</p>
       <label>
         <span class="visually-hidden">Answer</span>
         <textarea rows={2} required value={text} placeholder="Your answer" onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
@@ -100,9 +100,9 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
   return (
     <div class="needs-call" data-call={call.id}>
       <div class="needs-what">
-        <strong class="mono">{visible(call.tool)}</strong>
+        <strong class="mono">{call.tool}</strong>
         <Risk call={call} />
-        {call.message && !call.again && <span class="soft">{visible(call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message)}</span>}
+        {call.message && !call.again && <span class="soft">{call.message.startsWith(call.tool + " ") ? call.message.slice(call.tool.length + 1) : call.message}</span>}
         <span class="grow" />
         <button type="button" class="small quiet" aria-expanded={text !== null} onClick={() => setText(text === null ? escaped(JSON.stringify(call.arguments, null, 2)) : null)}>
           {text === null ? "Edit arguments" : call.again ? "As they were edited" : "As the model wrote them"}
@@ -114,7 +114,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
       ) : (
         <>
           <label>
-            <span class="visually-hidden">Arguments of {visible(call.tool)}, as JSON</span>
+            <span class="visually-hidden">Arguments of {call.tool}, as JSON</span>
             <textarea
               class="mono"
               rows={Math.min(14, text.split("\n").length + 1)}
@@ -127,7 +127,7 @@ function Approval({ model, run, call }: { model: RunModel; run: Run; call: WaitC
           {problems.length > 0 && (
             <ul class="error-text plain" role="alert">
               {problems.slice(0, 5).map((p) => (
-                <li key={p}>{visible(p)}</li>
+                <li key={p}>{p}</li>
               ))}
             </ul>
           )}
@@ -163,7 +163,7 @@ function Result({ run, call }: { run: Run; call: WaitCall }): JSX.Element {
   return (
     <form class="needs-call" data-call={call.id} onSubmit={(e) => void submit(e)}>
       <div class="needs-what">
-        <strong class="mono">{visible(call.tool)}</strong>
+        <strong class="mono">{call.tool}</strong>
         <span class="soft">
           {call.needs === "async" ? "its service sends the result" : "whoever submitted the run sends the result"}
           {allowed ? "; you may, too" : ""}
@@ -172,7 +172,7 @@ function Result({ run, call }: { run: Run; call: WaitCall }): JSX.Element {
       </div>
       <JSONTree value={call.arguments} open={3} />
       <label>
-        <span class="visually-hidden">Result of {visible(call.tool)}</span>
+        <span class="visually-hidden">Result of {call.tool}</span>
         <textarea class="mono" rows={2} required value={text} placeholder="Result" onInput={(e) => setText((e.target as HTMLTextAreaElement).value)} />
       </label>
       <div class="needs-acts">

@@ -6,7 +6,6 @@ import { Dialog } from "../../parts/dialog";
 import { JSONTree } from "../../parts/json";
 import { Provenance } from "../../parts/provenance";
 import { Risk } from "../../parts/risk";
-import { visible } from "../../lib/visible";
 import { shortId } from "../../lib/words";
 import { decide } from "../../store/actions";
 import { runHref } from "../../store/route";
@@ -37,10 +36,10 @@ export function DecisionDialog({ ask, close }: { ask: Ask; close: () => void }):
     if (ok) close();
   };
   return (
-    <Dialog title={`${verb} ${visible(call.tool)}?`} close={close}>
+    <Dialog title={`${verb} ${call.tool}?`} close={close}>
       <form onSubmit={(e) => void submit(e)}>
         <p class="soft">
-          <Risk call={call} /> {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {visible(call.message)}
+          <Risk call={call} /> {ask.run.agent} · <a href={runHref(ask.run.id)}>{shortId(ask.run.id)}</a> · {call.message}
         </p>
         <Again call={call} />
         <JSONTree value={call.arguments} open={3} />

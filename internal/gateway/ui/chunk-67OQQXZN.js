@@ -1,4 +1,4 @@
-import{a as G,f as tt,g as et,h as nt}from"./chunk-HI3LVU5S.js";import{m as D,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-W6FSPO35.js";import{b as Q}from"./chunk-ONPVWCUE.js";import{b as B,d as Z}from"./chunk-JY5OEUQV.js";import{E,M as Y,N as t,O as U,P as V,Q as N,R as _,S as q,T as R,U as K,V as L,W,da as j,e as d,ea as S,f as X,fa as z,h as m,ha as M,q as $}from"./chunk-BUVHK46S.js";var ct=`name: hello
+import{a as G,f as tt,g as et,h as nt}from"./chunk-IXAD2OI5.js";import{m as D,n as F,o as rt,p as st,r as at,s as ot,t as it}from"./chunk-65XAIZWO.js";import{b as Q}from"./chunk-Y2IBIBNH.js";import{b as B,d as Z}from"./chunk-VULEP3MY.js";import{F as E,N as Y,R as t,S as U,T as V,U as N,V as _,W as q,X as R,Y as K,Z as L,_ as W,f as d,fa as j,g as X,ga as S,ha as z,i as m,ja as M,r as $}from"./chunk-ZHRBM3P4.js";var ct=`name: hello
 description: Answers in one sentence.
 instructions: You are friendly and brief.
 model:

@@ -1,1 +1,0 @@
-import{N as e,e as n}from"./chunk-BUVHK46S.js";function p({summary:r,open:t=!1,children:o,...i}){let[l,s]=n(t);return e("details",{...i,open:t,onToggle:a=>a.currentTarget.open&&s(!0),children:[e("summary",{children:r}),l&&o()]})}export{p as a};

@@ -1,0 +1,1 @@
+import{R as e,f as n}from"./chunk-ZHRBM3P4.js";function p({summary:r,open:t=!1,children:o,...i}){let[l,s]=n(t);return e("details",{...i,open:t,onToggle:a=>a.currentTarget.open&&s(!0),children:[e("summary",{children:r}),l&&o()]})}export{p as a};
