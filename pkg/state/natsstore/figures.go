@@ -25,8 +25,8 @@ const figuresHeader = "Turnpike-Figures"
 // foldPart is the number of messages that a fold reads before it writes sums.
 const foldPart = 5000
 
-// foldTimeout is the time after which the server deletes the consumer of a fold whose process died, and the
-// maximum that this process waits for the deletion.
+// foldTimeout is the time after which the server deletes the consumer of a fold, or of catchUp, whose process died,
+// and the maximum that this process waits for the deletion.
 const foldTimeout = 10 * time.Second
 
 // figures are the hourly figures. The message that ends a run has its figures in a header. A fold
@@ -188,13 +188,7 @@ func (f *figures) fold(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() {
-		// At every purge the server counts what each consumer has left to read. It deletes this one anyway after
-		// the timeout.
-		deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
-		defer cancel()
-		_ = f.store.stream.DeleteConsumer(deleting, c.CachedInfo().Name)
-	}()
+	defer f.store.deleteConsumer(ctx, c)
 	pending := int(c.CachedInfo().NumPending) //nolint:gosec // messages of one stream
 	if pending == 0 {
 		return false, nil

@@ -149,40 +149,6 @@ func streamName(prefix, kind string) string {
 	return strings.ToUpper(strings.ReplaceAll(prefix, ".", "_")) + "_" + kind
 }
 
-// follow keeps the index up to date, and returns when it has first caught up.
-func (s *Store) follow(ctx context.Context) error {
-	c, err := s.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.runSubject("*"), s.timerPrefix() + ">"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	})
-	if err != nil {
-		return fmt.Errorf("subscribe to the stream of runs: %w", err)
-	}
-	// At its creation the consumer reports the number of messages to catch up with.
-	missing := c.CachedInfo().NumPending
-	caughtUp := make(chan struct{})
-	if missing == 0 {
-		close(caughtUp)
-	}
-	s.feed, err = c.Consume(func(m jetstream.Msg) {
-		s.note(m)
-		if missing > 0 {
-			if missing--; missing == 0 {
-				close(caughtUp)
-			}
-		}
-	}, jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) { s.suspect() }))
-	if err != nil {
-		return fmt.Errorf("subscribe to the stream of runs: %w", err)
-	}
-	select {
-	case <-caughtUp:
-		return nil
-	case <-ctx.Done():
-		s.feed.Stop()
-		return fmt.Errorf("read the stream of runs: %w", ctx.Err())
-	}
-}
-
 // note applies a message of the feed to the index.
 func (s *Store) note(m jetstream.Msg) {
 	meta, err := m.Metadata()

@@ -84,6 +84,11 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 	return err == nil && !m.Time.Equal(last.at), err
 }
 
+const (
+	notRead     = "stream of runs not read, this process retries"
+	hintNotRead = "run `turnpike doctor`: NATS may be unreachable or refuse the operation"
+)
+
 // readAnew drops the index and reads it from the stream, retrying until it succeeds or ctx ends.
 func (s *Store) readAnew(ctx context.Context) {
 	s.cfg.Logger.Warn("the stream of runs was reset to an older state, this process reads it again; changes since then are lost", "hint", "check whether the stream was restored from a backup, or a NATS server lost its disk")
@@ -105,7 +110,7 @@ func (s *Store) readAnew(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.cfg.Logger.Warn("stream of runs not read, this process retries", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
+		s.cfg.Logger.Warn(notRead, "error", err, "hint", hintNotRead)
 		if !pause(ctx, suspectPause) {
 			return
 		}
