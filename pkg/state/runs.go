@@ -119,7 +119,7 @@ type Filter struct {
 	Indexed map[string]RunID
 
 	// Bytes ends a page early, with Next, before the store would read more bytes than that for it, but
-	// not before the first run; 0 means no bound. Stores that hold all runs in memory ignore it.
+	// not before the first run; 0 means no bound. A store of one process, which holds all runs in memory, may ignore it.
 	Bytes int
 }
 

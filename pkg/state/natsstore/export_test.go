@@ -29,12 +29,12 @@ func Indexed(log io.Writer) *Store {
 
 // Learn adds a run to the index, as a message with a sequence number does.
 func (s *Store) Learn(st state.State, seq uint64) {
-	s.learn(st.ID, version{record.Record{Header: st, Status: st.Status}, seq})
+	s.learn(st.ID, version{record.Record{Header: st, Status: st.Status}, seq, 0})
 }
 
 // LearnIndexed is Learn for a run with metadata that its tenant indexes.
 func (s *Store) LearnIndexed(n state.NewRun, seq uint64) {
-	s.learn(n.State.ID, version{record.Record{Header: n.State, Status: n.State.Status, Indexed: n.IndexNames()}, seq})
+	s.learn(n.State.ID, version{record.Record{Header: n.State, Status: n.State.Status, Indexed: n.IndexNames()}, seq, 0})
 }
 
 // Forget removes a run from the index.

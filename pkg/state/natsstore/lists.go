@@ -214,6 +214,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	}
 	var page state.RunPage
 	var last state.RunID
+	bytes := 0
 	for range max(listExamined, limit+1) {
 		id := newest(rests)
 		if id == "" || id < bottom {
@@ -224,8 +225,9 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 		if !f.Match(st) {
 			continue
 		}
-		if len(page.Runs) == limit {
-			page.Next = string(page.Runs[limit-1].ID)
+		bytes += s.index[id].bytes
+		if n := len(page.Runs); n == limit || n > 0 && f.Bytes > 0 && bytes > f.Bytes {
+			page.Next = string(page.Runs[n-1].ID)
 			return page, nil
 		}
 		page.Runs = append(page.Runs, st)

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
@@ -125,6 +127,51 @@ func TestListTakesTheShorterList(t *testing.T) {
 	} {
 		if page, err := s.List(t.Context(), f); err != nil || len(page.Runs) != 3 || page.Next != "" {
 			t.Errorf("List(%+v) = %d runs, %v, next %q; want all 3", f, len(page.Runs), err, page.Next)
+		}
+	}
+}
+
+// A page of large runs ends early, in the process that has created them and in one that has read them.
+func TestListBytes(t *testing.T) {
+	t.Parallel()
+	const n, size, most = 30, 100 << 10, 1 << 20
+	nc := testbed.NATS(t)
+	writer := open(t, nc, "p")
+	for i := range n {
+		run := newRun(t)
+		if i%2 == 0 {
+			run.Metadata = map[string]string{"large": strings.Repeat("x", size)}
+		}
+		if _, err := writer.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, s := range map[string]*natsstore.Store{"writer": writer, "reader": open(t, nc, "p")} {
+		for _, bound := range []int{most, 1} {
+			var seen []state.RunID
+			for f := (state.Filter{Limit: 1000, Bytes: bound}); ; {
+				page, err := s.List(t.Context(), f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bytes := 0
+				for _, st := range page.Runs {
+					seen = append(seen, st.ID)
+					bytes += len(st.Metadata["large"])
+				}
+				if bytes > bound && len(page.Runs) > 1 {
+					t.Errorf("%s: a page has %d runs of %d bytes, want at most %d bytes", name, len(page.Runs), bytes, bound)
+				}
+				if f.Cursor = page.Next; f.Cursor == "" {
+					break
+				}
+			}
+			if distinct := slices.Compact(slices.Clone(seen)); len(seen) != n || len(distinct) != n {
+				t.Errorf("%s: pages of %d bytes have %d runs, %d of them distinct, want %d", name, bound, len(seen), len(distinct), n)
+			}
+		}
+		if page, err := s.List(t.Context(), state.Filter{Limit: 1000}); err != nil || len(page.Runs) != n || page.Next != "" {
+			t.Errorf("%s: a list without a bound has %d runs, %v", name, len(page.Runs), err)
 		}
 	}
 }

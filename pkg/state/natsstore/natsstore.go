@@ -75,10 +75,11 @@ type Store struct {
 	ended chan struct{}
 }
 
-// version is a record and its position in the stream.
+// version is a record, its position in the stream, and the size of its message.
 type version struct {
-	rec record.Record
-	seq uint64
+	rec   record.Record
+	seq   uint64
+	bytes int
 }
 
 var _ state.Store = (*Store)(nil)
@@ -175,7 +176,7 @@ func (s *Store) note(m jetstream.Msg) {
 	case err != nil:
 		s.cfg.Logger.Error("a stored run cannot be decoded, it is ignored", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore the stream from a backup")
 	default:
-		s.learn(id, version{ch.record, meta.Sequence.Stream})
+		s.learn(id, version{ch.record, meta.Sequence.Stream, len(m.Data())})
 	}
 }
 
@@ -285,7 +286,7 @@ func (s *Store) read(ctx context.Context, id state.RunID) (version, string, erro
 	if err != nil {
 		return version{}, "", fmt.Errorf("decode run %s: %w", id, err)
 	}
-	v := version{ch.record, m.Sequence}
+	v := version{ch.record, m.Sequence, len(m.Data)}
 	s.learn(id, v)
 	s.compare(id, had, v)
 	return v, ch.op, nil
@@ -347,7 +348,7 @@ func (s *Store) updateWith(ctx context.Context, id state.RunID, figures string, 
 			seq, err = last.seq, nil
 		}
 		if err == nil {
-			s.learn(id, version{rec, seq})
+			s.learn(id, version{rec, seq, len(data)})
 			s.extend(id, v.seq, seq, entries, len(data), rec.Header.Checkpoint)
 			return nil
 		}

@@ -47,7 +47,7 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	}
 	seq, err := s.send(ctx, s.runSubject(st.ID), data, 0)
 	if err == nil {
-		s.learn(st.ID, version{rec, seq})
+		s.learn(st.ID, version{rec, seq, len(data)})
 		s.mu.Lock()
 		s.hold(st.ID, cachedLog{slices.Clone(st.Log), seq, len(data)})
 		s.mu.Unlock()

@@ -20,7 +20,7 @@ func indexed(runs int) *Store {
 	for n := range runs {
 		id := state.RunID(fmt.Sprintf("run_%026d", n))
 		rec := record.Record{Header: state.State{ID: id, Format: state.Format}, Status: state.Waiting, Due: state.At(time.Now().Add(24 * time.Hour))}
-		s.learn(id, version{rec, uint64(n + 1)})
+		s.learn(id, version{rec, uint64(n + 1), 0})
 	}
 	return s
 }
@@ -44,7 +44,7 @@ func TestSchedule(t *testing.T) {
 			if due := rapid.IntRange(0, 20).Draw(t, "due"); due > 0 {
 				rec.Due = state.At(began.Add(time.Duration(due) * time.Second))
 			}
-			s.learn(id, version{rec, uint64(n + 1)})
+			s.learn(id, version{rec, uint64(n + 1), 0})
 			now[id] = rec
 		}
 		at := began.Add(time.Duration(rapid.IntRange(0, 21).Draw(t, "at")) * time.Second)
@@ -83,7 +83,7 @@ func TestScheduleCost(t *testing.T) {
 		id := state.RunID(fmt.Sprintf("run_%026d", 1000*n))
 		rec := s.index[id].rec
 		rec.Due = state.At(now)
-		s.learn(id, version{rec, uint64(manyRuns + n + 1)})
+		s.learn(id, version{rec, uint64(manyRuns + n + 1), 0})
 	}
 	due, looked := s.schedule.due.until(now.Add(time.Second), 512, nil)
 	if len(due) != 10 || looked > 21 {
