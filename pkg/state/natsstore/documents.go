@@ -237,7 +237,8 @@ func (s *Store) AppendAudit(ctx context.Context, tenant string, entry json.RawMe
 }
 
 // Audit implements state.Audits. A cursor is the number of a message. The stream can only be read
-// forwards, so Audit reads it in windows, from the latest to the earliest.
+// forwards, so Audit reads it in windows, from the latest to the earliest. Other tenants may have written any number of
+// messages between two of this one, so windows grow until one has more messages than a page needs; then they shrink.
 func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]json.RawMessage, string, error) {
 	end := uint64(math.MaxUint64) // exclusive
 	if cursor != "" {
@@ -255,15 +256,20 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 		return nil, "", fmt.Errorf("read the audit log: %w", err)
 	}
 	end = min(end, last.Sequence+1)
-	var newest []*jetstream.RawStreamMsg                                          // in descending order, one more than limit
-	for width := uint64(limit) + 1; end > 1 && len(newest) <= limit; width *= 4 { //nolint:gosec // a page
-		begin := uint64(1)
-		if end > width {
-			begin = end - width
-		}
-		window, err := s.auditWindow(ctx, tenant, begin, end)
-		if err != nil {
+	most := 2 * (limit + 1)                  // messages of a window
+	var newest []*jetstream.RawStreamMsg     // in descending order, at least one more than limit
+	width, shrinks := uint64(limit)+1, false //nolint:gosec // a page
+	for end > 1 && len(newest) <= limit {
+		begin := max(end, width+1) - width
+		window, whole, err := s.auditWindow(ctx, tenant, begin, end, most)
+		switch {
+		case err != nil:
 			return nil, "", err
+		case !whole:
+			width, shrinks = (end-begin)/2, true
+			continue
+		case !shrinks:
+			width *= 4
 		}
 		slices.Reverse(window)
 		newest = append(newest, window...)
@@ -281,22 +287,24 @@ func (s *Store) Audit(ctx context.Context, tenant, cursor string, limit int) ([]
 	return entries, next, nil
 }
 
-// auditWindow reads a tenant's messages from begin up to, excluding, end.
-func (s *Store) auditWindow(ctx context.Context, tenant string, begin, end uint64) ([]*jetstream.RawStreamMsg, error) {
-	var window []*jetstream.RawStreamMsg
+// auditWindow reads a tenant's messages from begin up to, excluding, end. whole is false if there are more than most.
+func (s *Store) auditWindow(ctx context.Context, tenant string, begin, end uint64, most int) (window []*jetstream.RawStreamMsg, whole bool, err error) {
 	for begin < end {
 		m, err := s.audit.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(s.auditSubject(tenant)))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return window, nil
+			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the audit log: %w", err)
+			return nil, false, fmt.Errorf("read the audit log: %w", err)
 		}
 		if m.Sequence >= end {
-			return window, nil
+			break
+		}
+		if len(window) == most {
+			return nil, false, nil
 		}
 		window = append(window, m)
 		begin = m.Sequence + 1
 	}
-	return window, nil
+	return window, true, nil
 }
