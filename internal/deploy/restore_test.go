@@ -304,6 +304,16 @@ func TestRestoreIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	r.holds()
+	r.late = r.submit() // ten seconds after the last mark
+	report, err := r.c.Restore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range report.Runs {
+		if run.RunID == r.late {
+			t.Errorf("the report has a run that was submitted during the wait: %+v", run)
+		}
+	}
 	decided, err := r.c.AbandonRestore(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +325,9 @@ func TestRestoreIsAbandoned(t *testing.T) {
 		if done, err := r.c.Wait(t.Context(), run); err != nil || done.Status != string(state.Cancelled) {
 			t.Fatalf("run %s: %v %v", run, done.Status, err)
 		}
+	}
+	if done, err := r.c.Wait(t.Context(), r.late); err != nil || done.Status != string(state.Completed) {
+		t.Errorf("the run submitted during the wait: %v %v, want completed", done.Status, err)
 	}
 	for what, n := range r.payments.all() {
 		if n > 1 {

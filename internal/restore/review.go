@@ -26,6 +26,10 @@ const (
 	// sideBySide is the number of runs that are read or aborted at once.
 	sideBySide = 32
 
+	// settled is the time after the last mark on the bus from which a new run is certain not to be in the copy. The copy
+	// is older than the mark by more than Tolerance, so the clocks of store and bus may differ by 20 seconds.
+	settled = Tolerance * Interval
+
 	// maxArguments bounds the arguments of a call in a report, in bytes.
 	maxArguments = 2000
 )
@@ -167,9 +171,10 @@ func (r *Review) messages(ctx context.Context) (map[state.RunID]*named, error) {
 }
 
 // active adds the runs of the store that would continue without a signal. It omits a run whose turn message no
-// worker has received: no newer state of that run can exist.
+// worker has received, and one that was submitted during the wait: no newer state of that run can exist.
 func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
 	f.Limit = pageSize
+	since := r.watch.Status().Since
 	for {
 		page, err := r.store.List(ctx, f)
 		if err != nil {
@@ -182,6 +187,9 @@ func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.
 			}
 			if st.Status == state.Waiting && (st.Due().IsZero() || st.Due().After(time.Now())) {
 				continue // nothing continues it before a signal does
+			}
+			if st.Version == 1 && !since.IsZero() && st.CreatedAt.Sub(since) > settled {
+				continue
 			}
 			found[st.ID] = entry(st, api.RestoreActive, m)
 		}
