@@ -62,6 +62,43 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 	}
 }
 
+// Signals to a running run leave capacity for the commit of its turn, however large the run itself is (I2).
+func TestSignalsLeaveCapacityForTheTurnInFlight(t *testing.T) {
+	t.Parallel()
+	srv := testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 128 << 10 })
+	nc, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := open(t, nc, prefix())
+	run := newRun(t, state.UserText("hello"))
+	run.Metadata = map[string]string{"large": strings.Repeat("x", 80<<10)}
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatal(c.Outcome, err)
+	}
+	for size := 1 << 14; size > 0; size /= 4 {
+		for err = nil; err == nil; {
+			said := state.UserText(strings.Repeat("x", size))
+			_, err = s.Signal(t.Context(), run.ID, state.Signal{ID: ulid.Make().String(), Message: &said}, time.Second)
+		}
+		if _, ok := errors.AsType[*state.InboxFullError](err); !ok {
+			t.Fatalf("Signal = %v, want an error that the inbox is full", err)
+		}
+	}
+	next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now()), Detail: strings.Repeat("x", 1<<12)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
+		t.Errorf("Commit: %v", err)
+	}
+}
+
 // A server that is full refuses a run with a retryable error. It does not report that the run does not exist,
 // which no client retries.
 func TestCreateOverTheLimit(t *testing.T) {

@@ -283,7 +283,7 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 		case err == nil && w == (state.Wake{}):
 			err = errUnchanged
 		case err == nil:
-			err = s.checkInbox(id, rec.Inbox)
+			err = s.checkInbox(id, *rec)
 		}
 		return nil, err
 	})
@@ -292,8 +292,19 @@ func (s *Store) Signal(ctx context.Context, id state.RunID, sig state.Signal, de
 }
 
 // checkInbox leaves capacity in a run's record, which is one message, for the turn that consumes
-// its inbox: if nothing can be added to the record, no worker can claim or end the run.
-func (s *Store) checkInbox(id state.RunID, inbox []state.Signal) error {
+// its inbox, and for the commit of a turn in flight, which does not: if nothing can be added to the record, no worker
+// can claim or end the run.
+func (s *Store) checkInbox(id state.RunID, rec record.Record) error {
+	inbox := rec.Inbox
+	if rec.Status == state.Running {
+		data, err := record.Encode(rec)
+		if err != nil {
+			return err
+		}
+		if over := int64(len(data)) - s.nc.MaxPayload()/4*3; over > 0 {
+			return &state.InboxFullError{ID: id, Signals: int64(len(inbox)), Bytes: rec.InboxBytes, Limit: max(0, rec.InboxBytes-over)}
+		}
+	}
 	data, err := json.Marshal(inbox)
 	if err != nil {
 		return err
