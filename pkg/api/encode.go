@@ -56,6 +56,7 @@ func rawField(at string, v reflect.Value) string {
 				return found
 			}
 		}
+	default: // it contains no raw JSON
 	}
 	return ""
 }
