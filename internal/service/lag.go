@@ -117,11 +117,11 @@ func (l *lag) ask() figures {
 	return figures{time.Now(), true, l.turns(ctx, messages), since}
 }
 
-// turns returns the number of outstanding turns in each lane. It counts all messages that no worker has
-// fetched. Of the fetched messages it counts at most as many as the store has further queued and running runs,
-// because a message that a dead worker fetched stays until its ack wait ends, although its turn was published
-// again. Within that bound it first counts the turns in flight on reachable workers, and then other fetched
-// messages, in proportion to their number in each lane. If the store does not answer, every message counts.
+// turns returns the number of outstanding turns in each lane. It counts all messages that no worker has fetched.
+// It counts fetched messages only up to the number of queued and running runs that then remain in the store: a message
+// that a dead worker fetched stays until its ack wait ends, although its turn was published again. Within that bound
+// it first counts the turns in flight on reachable workers, and then other fetched messages, in proportion to their
+// number in each lane. If the store does not answer, every message counts.
 func (l *lag) turns(ctx context.Context, messages map[state.Priority]bus.LaneLag) map[state.Priority]int64 {
 	lanes, fetched, inFlight := map[state.Priority]int64{}, map[state.Priority]int64{}, map[state.Priority]int64{}
 	var waiting int64

@@ -10,8 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/turnstile"
 )
 
-// A tenant's requests wait for each other, and for nobody else's. One that waits too long, or whose caller leaves, is
-// refused and takes no room.
+// A request waits for other requests of its own tenant only. Enter refuses a request after the maximum wait, and when
+// the context ends; neither occupies a slot afterwards.
 func TestTurnstile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -105,8 +105,8 @@ func (l *ruled) step(t *Turn, ev Event) Decision {
 			return d
 		}
 		if open && len(t.s.Open) == 0 {
-			// An earlier attempt left results of all calls. They are committed before the next call of the model, so
-			// that each turn has attempts of its own.
+			// All calls have results from an earlier attempt, or unknown outcomes. The turn commits them before the
+			// next model call: a crash in that call is then an attempt at the next turn.
 			return l.dispatch(t)
 		}
 		return l.proceed(t)

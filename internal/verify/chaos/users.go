@@ -71,14 +71,14 @@ type Submitted struct {
 	Seen []json.RawMessage
 }
 
-// Ack is a request that was acknowledged. Its effect happened at some moment of the interval, which is long if
-// the response was lost or late. It is zero if nobody acknowledged the request.
+// Ack is a request that the gateway or NATS acknowledged. Its effect happened at some moment of the interval, which is
+// long if a response was lost or late. The zero value is a request without an acknowledgment.
 type Ack struct {
 	Sent time.Time // by the client, the first time
 	At   time.Time // when the client received the acknowledgment
 }
 
-// IsZero reports whether nobody acknowledged the request.
+// IsZero reports whether the request has no acknowledgment.
 func (a Ack) IsZero() bool { return a.At.IsZero() }
 
 // Recovery is the time until an interrupted run continued.
