@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,11 +44,23 @@ func TestMain(m *testing.M) {
 		_ = testbed.ServeParrot(key) // it ends with its input
 		return
 	}
+	waitSideBySide()
 	code := m.Run()
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}
 	os.Exit(code)
+}
+
+// waitSideBySide runs twice as many tests at once as there are processors, unless the command line says how many: the
+// tests wait for processes that they killed more than they compute.
+func waitSideBySide() {
+	flag.Parse()
+	limited := false
+	flag.Visit(func(f *flag.Flag) { limited = limited || f.Name == "test.parallel" })
+	if !limited {
+		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
+	}
 }
 
 // process is a child process that can be killed and restarted.
