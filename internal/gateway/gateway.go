@@ -70,7 +70,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Gateway, error) {
 	bodies := exchange.NewMemory(l.BodyBytes, l.TenantBodyBytes)
 	g := &Gateway{
 		cfg: cfg, service: s,
-		intake: intake.New(b, s.Submissions, s.Runs, cfg.Auth, cfg.Logger), unpulled: intake.NewUnpulled(b.Unpulled, cfg.Logger),
+		intake: intake.New(b, s.Submissions, s.Runs, cfg.Auth, cfg.Logger), unpulled: intake.NewUnpulled(b.Unpulled, s.Fleet.Working, cfg.Logger),
 		member: membership.New(b, store.SetFormat, s.Fleet, cfg.Random),
 		stop:   sync.OnceFunc(func() { close(quit); s.Stop() }),
 	}

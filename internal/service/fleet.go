@@ -104,6 +104,16 @@ type Fleet struct {
 // Hear records a heartbeat of a worker that arrived at now.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
+// Working reports whether any worker is reachable.
+func (s *Fleet) Working() bool {
+	for _, w := range s.workers.list(time.Now()) {
+		if w.Status == api.WorkerAlive {
+			return true
+		}
+	}
+	return false
+}
+
 // Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within
 // 10 minutes (shownFor) or that hold leases. A worker that has announced its end is listed only
 // while it holds leases. A worker without a heartbeat within 2 s (reachableFor) is unreachable.

@@ -25,11 +25,11 @@ type Bus interface {
 	Membership
 	Objects
 
-	// Unpulled returns the number of messages, by queue (UnpulledTurns and so on), that are waiting while
-	// no process requests or holds any message of that queue. For this test all queues of turns are one
-	// queue; for submissions and aborts each tenant has its own queue, which counts only once its oldest
-	// message has waited for some seconds. The numbers of all tenants are added up under one key.
-	Unpulled(ctx context.Context) (map[string]int64, error)
+	// Unpulled returns the messages that wait while no process requests messages of their queue, by queue
+	// (UnpulledTurns and so on). All queues of turns count as one. For submissions and aborts each tenant has its
+	// own queue, which counts only once its oldest message has waited for some seconds, and not while a message of
+	// it is unacknowledged; the numbers of all tenants are added up. A bus within one process may return none.
+	Unpulled(ctx context.Context) (map[string]Unpulled, error)
 
 	// Ready returns nil if the bus can store turns of any run now. The answer may be some hundred
 	// milliseconds old.
@@ -38,6 +38,16 @@ type Bus interface {
 	// Close ends every queue and subscription, and returns unacknowledged messages that no caller
 	// holds to the bus. A connection that the bus was opened with stays open.
 	Close() error
+}
+
+// Unpulled are messages of a queue that no process requests.
+type Unpulled struct {
+	// Waiting is the number of messages that were not delivered yet.
+	Waiting int64
+
+	// Held is the number of messages that were delivered and are unacknowledged: a process works on them and may
+	// therefore request no more, or it has died. The bus cannot distinguish the two.
+	Held int64
 }
 
 // Queues that Unpulled reports.

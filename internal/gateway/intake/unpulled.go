@@ -18,23 +18,25 @@ const (
 	unpulledRepeat = 20
 )
 
-// Unpulled counts, by queue, the messages that wait while no process requests any. It warns when two consecutive counts
-// have found some. It is a prometheus.Collector.
+// Unpulled counts, by queue, the messages that wait while no process requests any and no process that is alive holds
+// any. It warns when two consecutive counts have found some. It is a prometheus.Collector.
 type Unpulled struct {
 	*prometheus.GaugeVec
 
-	count func(ctx context.Context) (map[string]int64, error)
-	log   *slog.Logger
-	found map[string]int // number of consecutive counts that found messages, by queue
+	count   func(ctx context.Context) (map[string]bus.Unpulled, error)
+	working func() bool
+	log     *slog.Logger
+	found   map[string]int // number of consecutive counts that found messages, by queue
 }
 
-// NewUnpulled returns an Unpulled that reads the numbers with count, a method of bus.Bus.
-func NewUnpulled(count func(ctx context.Context) (map[string]int64, error), log *slog.Logger) *Unpulled {
+// NewUnpulled returns an Unpulled that reads the numbers with count, a method of bus.Bus. working reports whether any
+// worker is alive: if none is, those that held turns have died.
+func NewUnpulled(count func(ctx context.Context) (map[string]bus.Unpulled, error), working func() bool, log *slog.Logger) *Unpulled {
 	return &Unpulled{
 		GaugeVec: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "turnpike_unpulled_messages", Help: "Messages that wait although no process requests or holds messages of their queue.",
+			Name: "turnpike_unpulled_messages", Help: "Messages that wait although no living process requests or holds messages of their queue.",
 		}, []string{"queue"}),
-		count: count, log: log, found: map[string]int{},
+		count: count, working: working, log: log, found: map[string]int{},
 	}
 }
 
@@ -61,7 +63,11 @@ func (u *Unpulled) look(ctx context.Context) {
 		u.log.Debug("messages that no process pulls not counted", "error", err)
 		return
 	}
-	for queue, n := range all {
+	for queue, of := range all {
+		n := of.Waiting
+		if of.Held > 0 && (queue != bus.UnpulledTurns || u.working()) {
+			n = 0
+		}
 		u.WithLabelValues(queue).Set(float64(n))
 		if n == 0 {
 			u.found[queue] = 0

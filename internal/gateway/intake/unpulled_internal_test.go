@@ -17,10 +17,11 @@ import (
 // without an answer there is no figure.
 func TestUnpulledMessages(t *testing.T) {
 	t.Parallel()
-	var counts map[string]int64
+	var counts map[string]bus.Unpulled
 	var failure error
+	working := true
 	var log bytes.Buffer
-	u := NewUnpulled(func(context.Context) (map[string]int64, error) { return counts, failure }, slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	u := NewUnpulled(func(context.Context) (map[string]bus.Unpulled, error) { return counts, failure }, func() bool { return working }, slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(u)
 	figures := func() (all []float64) {
@@ -38,8 +39,9 @@ func TestUnpulledMessages(t *testing.T) {
 	if n := figures(); len(n) != 0 {
 		t.Errorf("before the first count there are figures: %v", n)
 	}
+	held := int64(0)
 	look := func(turns int64, err error) (warnings int) {
-		counts, failure = map[string]int64{bus.UnpulledTurns: turns}, err
+		counts, failure = map[string]bus.Unpulled{bus.UnpulledTurns: {Waiting: turns, Held: held}}, err
 		log.Reset()
 		u.look(t.Context())
 		return strings.Count(log.String(), `"level":"WARN"`)
@@ -57,6 +59,14 @@ func TestUnpulledMessages(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "start a worker") {
 		t.Errorf("the warning has no remedy: %s", log.String())
+	}
+	held = 3 // by a worker that has no free slot
+	if look(7, nil); figures()[0] != 0 {
+		t.Errorf("messages count although a worker holds others: %v", figures())
+	}
+	working = false
+	if look(7, nil); figures()[0] != 7 {
+		t.Errorf("messages beside those that dead workers held do not count: %v", figures())
 	}
 	look(0, errors.New("no answer"))
 	if n := figures(); len(n) != 0 {

@@ -45,8 +45,8 @@ func (wire) OpenTenant(context.Context, string) error              { return nil 
 func (wire) CloseTenant(context.Context, string) error             { return nil }
 func (wire) KeepTenants(context.Context, []string) error           { return nil }
 func (wire) ObjectNames(context.Context, string) ([]string, error) { return nil, nil }
-func (wire) Unpulled(context.Context) (map[string]int64, error) {
-	return map[string]int64{}, nil
+func (wire) Unpulled(context.Context) (map[string]bus.Unpulled, error) {
+	return map[string]bus.Unpulled{}, nil
 }
 
 func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {

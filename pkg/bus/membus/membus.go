@@ -313,7 +313,9 @@ func (b *Bus) Submit(tenant, agent string, data []byte, headers map[string]strin
 }
 
 // Unpulled implements bus.Bus. It reports no messages, because only the caller's process can pull them.
-func (b *Bus) Unpulled(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }
+func (b *Bus) Unpulled(context.Context) (map[string]bus.Unpulled, error) {
+	return map[string]bus.Unpulled{}, nil
+}
 
 // OpenTenant implements bus.Intake. All tenants are open.
 func (b *Bus) OpenTenant(context.Context, string) error { return nil }

@@ -18,16 +18,18 @@ import (
 const unpulledAge = 10 * time.Second
 
 // Unpulled implements bus.Bus.
-func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
-	all := map[string]int64{bus.UnpulledTurns: 0, bus.UnpulledSubmissions: 0, bus.UnpulledAborts: 0}
-	var turns, pulled int64
+func (b *Bus) Unpulled(ctx context.Context) (map[string]bus.Unpulled, error) {
+	all := map[string]bus.Unpulled{bus.UnpulledTurns: {}, bus.UnpulledSubmissions: {}, bus.UnpulledAborts: {}}
+	var turns bus.Unpulled
+	requests := 0
 	infos := make(chan *jetstream.ConsumerInfo)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for info := range infos {
-			turns += int64(info.NumPending) //nolint:gosec // as in LagByLane
-			pulled += int64(info.NumWaiting) + int64(info.NumAckPending)
+			turns.Waiting += int64(info.NumPending) //nolint:gosec // as in LagByLane
+			turns.Held += int64(info.NumAckPending)
+			requests += info.NumWaiting
 		}
 	}()
 	err := b.eachQueue(ctx, func(_ context.Context, _ bus.QueueKey, info *jetstream.ConsumerInfo) error {
@@ -39,7 +41,7 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pulled == 0 { // a worker takes urgent messages first, so the queues count together
+	if requests == 0 { // a worker takes urgent messages first, so the queues count together
 		all[bus.UnpulledTurns] = turns
 	}
 	streams := b.js.ListStreams(ctx)
@@ -56,7 +58,8 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 			return nil, fmt.Errorf("read consumer gateway of %s: %w", info.Config.Name, err)
 		}
 		if i := c.CachedInfo(); i.NumWaiting == 0 && i.NumAckPending == 0 {
-			all[map[string]string{kindSubmit: bus.UnpulledSubmissions, kindControl: bus.UnpulledAborts}[kind]] += int64(i.NumPending) //nolint:gosec // as above
+			queue := map[string]string{kindSubmit: bus.UnpulledSubmissions, kindControl: bus.UnpulledAborts}[kind]
+			all[queue] = bus.Unpulled{Waiting: all[queue].Waiting + int64(i.NumPending)} //nolint:gosec // as above
 		}
 	}
 	if err := streams.Err(); err != nil {
@@ -65,7 +68,7 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]int64, error) {
 	return all, nil
 }
 
-// checkUnpulled reports messages that no process requests.
+// checkUnpulled reports messages of queues of which no process requests or holds messages.
 func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	f := state.Finding{Name: "nats: messages that no process pulls", OK: true, Detail: "none"}
 	all, err := b.Unpulled(ctx)
@@ -80,8 +83,8 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	for _, of := range []struct{ queue, remedy string }{
 		{bus.UnpulledTurns, "start a worker"}, {bus.UnpulledSubmissions, "start a gateway"}, {bus.UnpulledAborts, "start a gateway"},
 	} {
-		if n := all[of.queue]; n > 0 {
-			found, remedies = append(found, fmt.Sprintf("%s: %d", of.queue, n)), append(remedies, of.remedy)
+		if u := all[of.queue]; u.Waiting > 0 && u.Held == 0 {
+			found, remedies = append(found, fmt.Sprintf("%s: %d", of.queue, u.Waiting)), append(remedies, of.remedy)
 		}
 	}
 	if len(found) > 0 {

@@ -21,7 +21,7 @@ func TestUnpulled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return all[queue]
+		return all[queue].Waiting
 	}
 	if n := unpulled(bus.UnpulledTurns); n != 0 {
 		t.Errorf("%d turns wait in an empty deployment", n)
@@ -51,4 +51,12 @@ func TestUnpulled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return unpulled(bus.UnpulledTurns) == 0 && unpulled(bus.UnpulledSubmissions) == 0 })
+	q.Close() // its process dies with the turn that it holds
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, "2"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		all, err := b.Unpulled(t.Context())
+		return err == nil && all[bus.UnpulledTurns] == bus.Unpulled{Waiting: 1, Held: 1}
+	})
 }
