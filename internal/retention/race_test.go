@@ -6,10 +6,12 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/retention"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -206,6 +208,52 @@ func TestDeletionIsCompleted(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A deletion that is refused because the deployment waits for a decision about an older copy of the store is carried out
+// after the decision.
+func TestDeletionDuringRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		root := d.run("a", nil, state.EndCompleted)
+		waiting := &waits{Store: d.store}
+		waiting.on.Store(true)
+		c := retention.New(waiting, d.bus, retention.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			c.Run(ctx)
+			close(done)
+		}()
+		if _, err := c.Delete(t.Context(), "default", root); !errors.Is(err, restore.ErrWaiting) {
+			t.Errorf("the deletion returned %v, want ErrWaiting", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if !d.has(root) {
+			t.Error("the run is deleted before the decision")
+		}
+		waiting.on.Store(false)
+		time.Sleep(10 * time.Minute)
+		if d.has(root) {
+			t.Error("the run exists after the decision")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// waits is the store of a deployment that waits for the decision while on.
+type waits struct {
+	state.Store
+
+	on atomic.Bool
+}
+
+func (w *waits) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
+	if w.on.Load() {
+		return nil, restore.ErrWaiting
+	}
+	return w.Store.Seal(ctx, id, token)
 }
 
 // dying is the store of a process that ends after some writes.
