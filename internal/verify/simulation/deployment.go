@@ -167,8 +167,8 @@ func (s *Deployment) startWorker(i int) error {
 	w, err := worker.New(store{p, b.Store}, wire{b.Bus, p}, worker.Config{
 		ID: name, Providers: map[string]model.Provider{"openai": brain{p, newDice(s.cfg.Seed, p.name+" model")}},
 		Kinds: toolspec.Kinds(s.tools(p)), Logger: s.log(p), EventFeed: true,
-		CheckpointBytes: s.checkpointBytes(),
-		Hooks:           hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{p, newDice(s.cfg.Seed, p.name+" hooks")}}),
+		CheckpointBytes: s.checkpointBytes(), ViewMemory: viewMemory,
+		Hooks: hookspec.Kinds(map[string]hook.Hook{"watcher": watcher{p, newDice(s.cfg.Seed, p.name+" hooks")}}),
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,16 @@ const (
 	// spare is the model that an agent with the model frail falls back to. It never fails.
 	spare = "spare"
 
+	// wordy is the model whose responses are so long that two runs with several of them do not fit into
+	// viewMemory.
+	wordy = "wordy"
+
+	// viewMemory is a worker's memory for the histories of such runs.
+	viewMemory = 4 << 20
+
+	// lease is at least the duration of a worker's lease.
+	lease = 30 * time.Second
+
 	// outageSpan is the time for which a model either works or fails.
 	outageSpan = time.Minute
 
@@ -28,6 +38,9 @@ const (
 
 // healthy is the tenant for which the model frail has no outage.
 var healthy = tenants[1]
+
+// manyWords makes a history large with the first response.
+var manyWords = strings.Repeat("word ", 60<<10)
 
 // failing reports whether the model frail fails for a tenant now.
 func (o *outside) failing(s *Deployment, tenant string) bool {
@@ -42,6 +55,30 @@ func (o *outside) answered(run state.RunID, r model.Response) {
 	o.answers[nonce(r.Parts)] = run
 }
 
+// hears records a response to a call that began at a time, if its process has time to store it, unless the call was cut
+// short. A fault up to a lease before the call may have cost the process its lease, and with it the response; so may a
+// turn message that was delivered twice, after which another process calls the model, too.
+func (s *Deployment) hears(ctx context.Context, p *process, run state.RunID, began time.Time, r model.Response) {
+	if ctx.Err() != nil || s.outside.called(run, p, began.Add(-lease)) {
+		return
+	}
+	s.whenCalm(p, began.Add(-lease), func() { s.outside.heard = append(s.outside.heard, heard{run, nonce(r.Parts)}) })
+}
+
+// called reports whether another process has called the model for a run since a time.
+func (o *outside) called(run state.RunID, p *process, since time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.callers[run], func(c caller) bool { return c.process != p && c.at.After(since) })
+}
+
+// calls records that a process calls the model.
+func (o *outside) calls(run state.RunID, p *process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.callers[run] = append(o.callers[run], caller{p, time.Now()})
+}
+
 // nonce identifies a response of the model: each has other calls or another text.
 func nonce(parts []state.Part) string {
 	for _, p := range parts {
@@ -49,7 +86,7 @@ func nonce(parts []state.Part) string {
 			return p.ID
 		}
 	}
-	return state.Message{Parts: parts}.Text()
+	return strings.TrimPrefix(state.Message{Parts: parts}.Text(), manyWords)
 }
 
 // try is one call of the model frail, which the breaker of a worker and a tenant has permitted.
@@ -121,6 +158,23 @@ func failuresBefore(tried []*try, at time.Time) (n int, last time.Time) {
 		}
 	}
 	return n, last
+}
+
+// checkHeard returns the responses that are missing in their runs, although nothing disturbed the worker, and neither
+// an abort nor a message of a person could end its turn (I3).
+func (s *Deployment) checkHeard(logs map[state.RunID][]state.Entry) (errs []error) {
+	for _, h := range s.outside.heard {
+		log, ok := logs[h.Run]
+		if !ok || s.outside.spoken[h.Run] || !s.world.aborted[h.Run].IsZero() {
+			continue
+		}
+		if !slices.ContainsFunc(log, func(e state.Entry) bool {
+			return e.Type == state.EntryModel && e.Message != nil && nonce(e.Message.Parts) == h.Nonce
+		}) {
+			errs = append(errs, fmt.Errorf("I3: the model returned %q for %s to an undisturbed worker, and the log does not contain it", h.Nonce, h.Run))
+		}
+	}
+	return errs
 }
 
 // checkAnswers returns the responses in logs that the model did not give to the run, or that a log has twice (I3), and

@@ -126,7 +126,11 @@ const calm = 5 * time.Second
 
 // returned records the result of a tool that its process has time to store.
 func (s *Deployment) returned(p *process, c tool.Call, r tool.Result) {
-	from := time.Now().Add(-calm)
+	s.whenCalm(p, time.Now().Add(-calm), func() { s.outside.results = append(s.outside.results, result{c.Run, c.ID, c.Name, r.Content}) })
+}
+
+// whenCalm calls record, with the lock of outside, unless a fault disturbs the process between from and calm after now.
+func (s *Deployment) whenCalm(p *process, from time.Time, record func()) {
 	s.wg.Go(func() {
 		time.Sleep(calm)
 		if !p.alive() || p.disturbedSince(from) || s.disturbedSince(from) {
@@ -134,7 +138,7 @@ func (s *Deployment) returned(p *process, c tool.Call, r tool.Result) {
 		}
 		s.outside.mu.Lock()
 		defer s.outside.mu.Unlock()
-		s.outside.results = append(s.outside.results, result{c.Run, c.ID, c.Name, r.Content})
+		record()
 	})
 }
 
@@ -150,7 +154,7 @@ func (s *Deployment) checkWorld(b Backend, all []state.State, logs map[state.Run
 	if s.rolled {
 		return nil
 	}
-	return slices.Concat(s.checkHooks(logs), s.checkAnswers(all, logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkWithdrawn(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
+	return slices.Concat(s.checkHooks(logs), s.checkAnswers(all, logs), s.checkHeard(logs), checkInput(all, logs), checkHandoffs(all, logs), s.checkWithdrawn(logs), s.checkResults(logs), s.checkDeleted(b, all, logs), s.checkLetters(b, all))
 }
 
 // checkHooks returns the requests of hooks about something that no log says: a hook

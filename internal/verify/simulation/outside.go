@@ -17,7 +17,7 @@ import (
 // outside records effects that no crash undoes: those of tools.
 type outside struct {
 	mu      sync.Mutex
-	calls   int
+	made    int // number of ids of calls
 	effects []effect
 	seen    map[*process]map[state.RunID]bool // aborts that a process has received
 	spoken  map[state.RunID]bool              // runs that a person continued, even after an abort
@@ -26,6 +26,8 @@ type outside struct {
 	refused map[string]bool                   // idempotency keys that a probe has refused
 	asked   []hook.Request                    // hook requests
 	results []result                          // tool results
+	heard   []heard                           // responses of the model
+	callers map[state.RunID][]caller          // processes that called the model for a run
 	answers map[string]state.RunID            // the run that the model gave a response to, by its nonce
 	tried   map[string][]*try                 // calls of the model frail, by the breaker that permitted them
 }
@@ -36,6 +38,19 @@ type result struct {
 	Call    string
 	Tool    string
 	Content string
+}
+
+// heard is a response of the model, returned to a process without faults from a while before the call to a while after
+// it.
+type heard struct {
+	Run   state.RunID
+	Nonce string
+}
+
+// caller is a process that called the model, and when.
+type caller struct {
+	process *process
+	at      time.Time
 }
 
 // effect is one effect of a tool.
@@ -49,7 +64,7 @@ type effect struct {
 }
 
 func newOutside() *outside {
-	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}, refused: map[string]bool{}, answers: map[string]state.RunID{}, tried: map[string][]*try{}}
+	return &outside{seen: map[*process]map[state.RunID]bool{}, spoken: map[state.RunID]bool{}, refused: map[string]bool{}, answers: map[string]state.RunID{}, tried: map[string][]*try{}, callers: map[state.RunID][]caller{}}
 }
 
 func (o *outside) saw(p *process, run state.RunID) {
@@ -108,8 +123,8 @@ func said(name, arguments string) string { return name + " " + arguments }
 func (o *outside) callID() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.calls++
-	return fmt.Sprintf("call_%d", o.calls)
+	o.made++
+	return fmt.Sprintf("call_%d", o.made)
 }
 
 // brain is a model as one process reaches it. It returns a different response at each call.
@@ -141,7 +156,9 @@ const partial = "…"
 
 // Generate implements model.Provider.
 func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (out model.Response, err error) {
+	began := time.Now()
 	b.p.deployment.outside.begins(ctx, b.p, r.Run, "model call")
+	b.p.deployment.outside.calls(r.Run, b.p)
 	fail := func(class model.Class, after time.Duration) (model.Response, error) {
 		return model.Response{}, &model.Error{Class: class, Provider: "openai", RetryAfter: after, Message: "simulated"}
 	}
@@ -186,7 +203,13 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 		}
 	}
 	out = model.Response{Stop: model.StopEnd, Provider: "openai", Model: r.Model, Usage: state.Usage{InputTokens: int64(100 * len(r.Messages)), OutputTokens: 50}}
-	defer func() { b.p.deployment.outside.answered(r.Run, out) }()
+	defer func() {
+		b.p.deployment.outside.answered(r.Run, out)
+		b.p.deployment.hears(ctx, b.p, r.Run, began, out)
+	}()
+	if r.Model == wordy {
+		out.Parts = append(out.Parts, state.Part{Type: state.PartText, Text: manyWords})
+	}
 	if len(r.Tools) > 0 && b.dice.n(8) >= said {
 		for range 1 + b.dice.n(3) {
 			t := r.Tools[b.dice.n(len(r.Tools))]
@@ -199,7 +222,7 @@ func (b brain) Generate(ctx context.Context, r model.Request, onDelta func(model
 		out.Stop = model.StopToolCalls
 		return out, nil
 	}
-	out.Parts = []state.Part{{Type: state.PartText, Text: fmt.Sprintf("done after %d (%s)", said, b.p.deployment.outside.callID())}}
+	out.Parts = append(out.Parts, state.Part{Type: state.PartText, Text: fmt.Sprintf("done after %d (%s)", said, b.p.deployment.outside.callID())})
 	return out, nil
 }
 
@@ -294,5 +317,6 @@ var agents = map[string]string{
 	"brief":  `{model: {provider: openai, name: m}, loop: {max_turns: 4}, tools: [{name: look, idempotent: true, reuse: false}], retention: {completed: 3m, failed: 3m}}`,
 	"backed": `{model: {provider: openai, name: frail, fallback: [{provider: openai, name: spare}]}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
 	"frail":  `{model: {provider: openai, name: frail}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
+	wordy:    `{model: {provider: openai, name: wordy}, loop: {max_turns: 6}, limits: {wait: 30m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}, {name: wipe, approval: always}]}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,
 }
