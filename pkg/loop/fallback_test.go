@@ -3,10 +3,12 @@ package loop_test
 import (
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // When a fallback model takes over, the partial response of the failed call is withdrawn for good; the rest of
@@ -33,6 +35,24 @@ func TestModelFallback(t *testing.T) {
 	r.fail(model.Auth)
 	r.wantReason(state.EndModelError)
 	r.wantPaired()
+}
+
+// After a handoff the run uses the first model of the new agent, also if a fallback model has made the call.
+func TestHandoffEndsFallback(t *testing.T) {
+	t.Parallel()
+	to := agent.Tool{Name: "to_billing", Kind: toolspec.Handoff, Own: tool.EncodeSettings(toolspec.Successor{Agent: "billing"})}
+	def := agent.Definition{Tools: tools(to), Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}}}}
+	r := start(t, def, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.fail(model.Overloaded)
+	r.wantReason(state.ModelFallback)
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("to_billing"))
+	r.step(loop.AgentFound{At: r.now(), Asked: wantEffect[loop.SwitchAgent](r), Agent: state.AgentRef{Name: "billing", Version: 1}})
+	r.wantReason(state.HandedOff)
+	if r.s.Fallback != 0 || r.s.FallbackBase != 0 {
+		t.Errorf("after the handoff: fallback %d, base %d; want 0, 0", r.s.Fallback, r.s.FallbackBase)
+	}
 }
 
 // A request that is itself invalid goes to no other model (A12).

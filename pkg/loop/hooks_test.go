@@ -65,6 +65,27 @@ func TestStopHooks(t *testing.T) {
 	}
 }
 
+// A message that continues a run after its end lets stop hooks block as often as before: the count starts again.
+func TestStopHooksBlockAgainAfterMessage(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Hooks: &agent.Hooks{Stop: watched, MaxStopBlocks: 1}}, state.Limits{})
+	for i := range 2 {
+		if i > 0 {
+			more := state.UserText("and now?")
+			r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "s", Message: &more}}})
+			r.wantReason(state.UserMessage)
+		}
+		r.begin(loop.TurnBegan{})
+		r.respond(text("answer"))
+		r.hooks(hook.Answer{Block: words("not yet")})
+		r.wantReason(state.StopHookBlocking)
+		r.begin(loop.TurnBegan{})
+		r.respond(text("answer"))
+		r.hooks(hook.Answer{Block: words("never")})
+		r.wantReason(state.EndMaxTurns)
+	}
+}
+
 // A required stop hook that fails makes the run fail. A replay calls the hook with the same answer.
 func TestStopHookFailed(t *testing.T) {
 	t.Parallel()

@@ -71,6 +71,33 @@ func TestIdempotentReuse(t *testing.T) {
 	r.wantPaired()
 }
 
+// The results before a checkpoint are reused as the others are, and its errors are not (L7).
+func TestReuseBehindCheckpoint(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Tools: tools(agent.Tool{Name: "book", Idempotent: true})}
+	r := start(t, def, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`book {"a":1}`, `book {"a":2}`))
+	r.finishTools(
+		loop.ToolResult{CallID: "c1", Name: "book", Content: "booked"},
+		loop.ToolResult{CallID: "c2", Name: "book", Content: "down", IsError: true})
+	r.wantReason(state.NextTurn)
+	s, made := loop.Checkpoint(r.s, compile(t, def), r.now())
+	if !made {
+		t.Fatal("there is no checkpoint")
+	}
+	r.s = s
+	r.s.Log = state.FromCheckpoint(s.Log, s.LogLen())
+	r.begin(loop.TurnBegan{})
+	r.respond(calls(`book {"a":1}`, `book {"a":2}`))
+	if got := ids(wantEffect[loop.RunTools](r).Calls); got != "c2" {
+		t.Errorf("runs %s, want c2, which had failed", got)
+	}
+	if got := r.reused(); got != "c1=booked" {
+		t.Errorf("reused %q, want c1", got)
+	}
+}
+
 // A call that an approval edited is reused by its edited arguments, not by those of the model.
 func TestEditedCallIsReusedAsEdited(t *testing.T) {
 	t.Parallel()
