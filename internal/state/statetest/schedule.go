@@ -213,6 +213,26 @@ func testSweepSchedule(t *testing.T, s *suite) {
 	s.notDue(t, run.ID)
 }
 
+// A run whose finalization failed, or takes long, is woken in time nevertheless (I6).
+func testSweepScheduleBeforeFinalized(t *testing.T, s *suite) {
+	run := s.create(t)
+	c := s.mustClaim(t, run.ID, 1)
+	next := c.State
+	next.ResumeAt = state.At(c.Now.Add(10 * short)) // else a slow machine sees no finalization
+	commit := commitOf(c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
+	commit.RedeliveryDelay = time.Millisecond
+	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
+		t.Fatal(err)
+	}
+	d := s.sweepFor(t, run.ID, long)
+	if d.Finalize {
+		d = s.sweepFor(t, run.ID, long)
+	}
+	if !d.NeedsTurn || d.Version != 2 {
+		t.Errorf("Sweep = %+v, want a turn", d)
+	}
+}
+
 // An ended run stays due until it is finalized.
 func testSweepFinalize(t *testing.T, s *suite) {
 	run := s.create(t)

@@ -444,6 +444,27 @@ func fillInbox(t *testing.T, s *suite, text string) (taken int) {
 	return taken
 }
 
+// A signal that a turn has consumed no longer counts in the inbox, although a later one remains there.
+func testInboxAfterTurn(t *testing.T, s *suite) {
+	run, text := s.create(t), strings.Repeat("x", 100<<10)
+	send := func(id, text string) error {
+		_, err := s.Signal(t.Context(), run.ID, message(id, text), long)
+		return err
+	}
+	if err := send("consumed", text); err != nil {
+		t.Fatal(err)
+	}
+	c := s.mustClaim(t, run.ID, 1)
+	if err := send("later", text); err != nil {
+		t.Fatal(err)
+	}
+	s.commit(t, c, state.NextTurn, state.Entry{})
+	full := wantErr[*state.InboxFullError](t, send("large", strings.Repeat("x", state.MaxSignalBytes)))
+	if most := int64(state.MaxSignalBytes + len(text) + 2<<10); full.Signals != 2 || full.Bytes > most {
+		t.Errorf("a large signal was refused with %+v, want 2 signals of at most %d bytes", full, most)
+	}
+}
+
 // No id that a user chooses collides with a signal of Turnpike or of another user: the store accepts each once.
 func testSignalKeys(t *testing.T, s *suite) {
 	run := pending(t, newRun(t).ID, 1)
