@@ -99,6 +99,49 @@ func TestSignalsLeaveCapacityForTheTurnInFlight(t *testing.T) {
 	}
 }
 
+// The results that a journal accepts leave capacity for the commit that writes them, with what the loop derives from
+// them.
+func TestResultsLeaveCapacityForTheCommit(t *testing.T) {
+	t.Parallel()
+	srv := testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = 128 << 10 })
+	nc, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := open(t, nc, prefix())
+	run := newRun(t, state.UserText("hello"))
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatal(c.Outcome, err)
+	}
+	next := c.State
+	for size := 1 << 15; size >= 1<<11; size /= 4 {
+		for {
+			id := ulid.Make().String()
+			m := state.ToolResult(id, strings.Repeat("x", size), false)
+			e := state.Entry{Type: state.EntryTool, At: state.At(time.Now()), Message: &m, CallID: id, Name: "t"}
+			if _, err = s.Record(t.Context(), c.Lease, state.Record{From: c.State.LogLen(), Results: []state.Entry{e}}); err != nil {
+				break
+			}
+			next = next.Append(e)
+		}
+		if _, ok := errors.AsType[*state.TooLargeError](err); !ok {
+			t.Fatalf("Record = %v, want an error that the result is too large", err)
+		}
+	}
+	next, err = next.Move(state.NextTurn, state.Entry{At: state.At(time.Now()), Detail: strings.Repeat("x", 1<<12)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
+		t.Errorf("Commit: %v", err)
+	}
+}
+
 // A server that is full refuses a run with a retryable error. It does not report that the run does not exist,
 // which no client retries.
 func TestCreateOverTheLimit(t *testing.T) {

@@ -194,3 +194,30 @@ func TestEvictReportsFailures(t *testing.T) {
 		t.Errorf("Evict = %+v, %v; want run %s, and ErrDamaged for the other run", due, err, ids[0])
 	}
 }
+
+// A page that ends where the cached log ends is not the last one if another process has written more.
+func TestPageAtTheEndOfTheCache(t *testing.T) {
+	t.Parallel()
+	nc, p := testbed.NATS(t), prefix()
+	reader, writer := open(t, nc, p), open(t, nc, p)
+	run := newRun(t, state.UserText("hello"))
+	if _, err := reader.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	// With this claim the reader caches the first entry.
+	c, err := reader.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: 1, Token: "token", Worker: "w", Lease: time.Minute, RedeliveryDelay: time.Second})
+	if err != nil || c.Outcome != state.Claimed {
+		t.Fatal(c.Outcome, err)
+	}
+	next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: 1, RedeliveryDelay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := reader.LogPage(t.Context(), run.ID, 0, 1, 0)
+	if err != nil || len(page.Entries) != 1 || !page.More {
+		t.Errorf("the page has %d entries, more: %t, %v; want 1 and more", len(page.Entries), page.More, err)
+	}
+}
