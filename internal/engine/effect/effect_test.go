@@ -274,6 +274,7 @@ func TestProbeOutcomes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer  tool.Result
 		wait    time.Duration // since the start of the call
+		takes   time.Duration // until the probe answers
 		result  string
 		started bool // stays
 		delay   time.Duration
@@ -282,12 +283,16 @@ func TestProbeOutcomes(t *testing.T) {
 		"refused":           {answer: tool.ProbeNotDone(true)},
 		"not done, too old": {answer: tool.ProbeNotDone(false), wait: 4 * time.Second},
 		"not done yet":      {answer: tool.ProbeNotDone(false), started: true, delay: 4 * time.Second},
+		"asked too early":   {answer: tool.ProbeNotDone(false), wait: 3 * time.Second, takes: 2 * time.Second, started: true, delay: time.Second},
 		"unknown":           {answer: tool.Result{Content: "?"}, started: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := paused(t, tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tt.answer, nil }))
+				s := paused(t, tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+					time.Sleep(tt.takes)
+					return tt.answer, nil
+				}))
 				time.Sleep(tt.wait) // the bubble's clock
 				began, err := s.probe()
 				if tt.delay > 0 {

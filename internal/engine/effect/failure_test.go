@@ -49,6 +49,41 @@ func TestFailureHooksAreForRunsThatEnd(t *testing.T) {
 	}
 }
 
+// A failed call that was not the last one of its turn has not failed the run: failure hooks do not run if the call for
+// a summary fails and the turn then ends with an answer.
+func TestFailureHooksIgnoreAFailedSummary(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var calls atomic.Int64
+		s.hooks["failed"] = hook.Func(func(context.Context, hook.Request) (hook.Answer, error) {
+			calls.Add(1)
+			return hook.Answer{}, nil
+		})
+		s.open(agent.Definition{Hooks: &agent.Hooks{StopFailure: named("failed")}}, model.Scripted{Error: model.Auth}, model.Scripted{Text: "end"})
+		call, ok := s.begin().(loop.CallModel)
+		if !ok {
+			t.Fatal("the turn does not begin with a call")
+		}
+		summary := call
+		summary.Purpose = loop.ForSummary
+		if _, failed := s.do(summary).(loop.ModelFailed); !failed {
+			t.Fatal("the call for the summary does not fail")
+		}
+		s.s.ModelRequests++ // as the loop counts it
+		if next := s.step(s.do(call)); next != nil || s.s.Status != state.Completed {
+			t.Fatalf("the answer leads to %T, and the run is %s", next, s.s.Status)
+		}
+		if err := s.Failed(s.ctx, &s.turn); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := calls.Load(); n != 0 {
+			t.Errorf("the hook is called %d times", n)
+		}
+	})
+}
+
 // A reservation is valid only for its own limit: a run whose model or API key has changed does not wait for
 // another limit's time.
 func TestReservationOfAnotherLimit(t *testing.T) {
