@@ -56,6 +56,8 @@ type stage struct {
 	steps []string
 	fail  map[string]error // error of the next step with a name; the step still takes effect
 
+	committed func() // called after each commit, if it is not nil
+
 	webhook *state.Webhook // of the run
 	eager   int64          // the version of the latest eager claim, which the store serves from memory
 }
@@ -112,6 +114,9 @@ func (w store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state
 	done, err := w.Store.Commit(ctx, l, c)
 	if done.Claimed {
 		w.s.eager = done.Version
+	}
+	if err == nil && w.s.committed != nil {
+		w.s.committed()
 	}
 	if failed := w.s.note("commit"); failed != nil {
 		return state.Committed{}, failed

@@ -11,8 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
+	"github.com/turnpike-dev/turnpike/internal/state/record"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -173,6 +176,56 @@ func TestEvictedTurnHandsInItsResult(t *testing.T) {
 			t.Errorf("the store has the result: %v; version %d, %d pauses", s.has("c1"), r.Version, r.Paused)
 		}
 	})
+}
+
+// A run that ends also aborts a child that did not exist before its commit: the worker that had to start the child may
+// have been paused until then (I7).
+func TestLateChildIsAborted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.submit(agent.Definition{}, model.Scripted{Text: "end"})
+	if d, err := s.queue.Next(t.Context()); err != nil || d.Ack() != nil {
+		t.Fatal(err)
+	}
+	c, err := s.store.Claim(t.Context(), state.ClaimRequest{Run: s.id, Version: 1, Token: "paused", Worker: "paused", Lease: time.Minute, RedeliveryDelay: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := state.State{
+		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant,
+		Parent: &state.Parent{RunID: s.id, CallID: "c1", Depth: 1},
+	}
+	next := c.State
+	next.Open = []state.OpenCall{{ID: "c1", Name: "a", Needs: state.NeedChild, Child: child.ID}}
+	next, err = next.Move(state.WaitingChild, state.Entry{At: state.At(time.Now()), Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}})
+	if err == nil {
+		_, err = s.store.Commit(t.Context(), c.Lease, state.Commit{ID: "paused", State: next, From: 1, RedeliveryDelay: time.Hour})
+	}
+	if err == nil {
+		_, err = s.store.Abort(t.Context(), s.id, state.Abort{Reason: "enough"}, time.Hour)
+	}
+	if err == nil {
+		child, err = child.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("go")}})
+	}
+	if err == nil {
+		err = s.bus.PublishTurn(t.Context(), bus.Turn{Run: s.id, Version: 2, Priority: state.Normal}, "abort")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.committed = func() {
+		if _, err := s.store.Create(t.Context(), state.NewRun{State: child, RedeliveryDelay: time.Hour}); err != nil {
+			t.Error(err)
+		}
+	}
+	s.next(t.Context(), "w1")
+	var late record.Record
+	if err := s.store.Snapshot().Record(child.ID, &late); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.record(); r.Status != state.Cancelled || late.Abort == nil {
+		t.Errorf("the run is %s, and the abort of its child is %+v; want it cancelled, and an abort", r.Status, late.Abort)
+	}
 }
 
 // A turn that a shutdown cuts short is released without an attempt, and its message is redelivered. The log has
