@@ -28,6 +28,10 @@ type deployment struct {
 	due       []state.Due
 	refuses   bool // the bus rejects turns
 	published []state.RunID
+
+	faults  map[string]int // evictions of a worker that fail
+	backlog state.Backlog  // of the bus; nil: it does not answer
+	swept   state.Backlog  // that the latest sweep has got
 }
 
 func (d *deployment) SetFormat(int) {}
@@ -45,20 +49,32 @@ func (d *deployment) Owners(context.Context) ([]string, error) { return d.owners
 func (d *deployment) Evict(_ context.Context, worker string, _ int, _ time.Duration) ([]state.Due, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.faults[worker] > 0 {
+		d.faults[worker]--
+		return nil, errors.New("no answer from the store")
+	}
 	d.evicted = append(d.evicted, worker)
 	return []state.Due{{Run: "of-" + state.RunID(worker), Version: 1}}, nil
 }
 
-func (d *deployment) Sweep(_ context.Context, limit int, _ time.Duration, _ state.Backlog) ([]state.Due, error) {
+func (d *deployment) Sweep(_ context.Context, limit int, _ time.Duration, backlog state.Backlog) ([]state.Due, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.swept = backlog
 	n := min(limit, len(d.due))
 	swept := d.due[:n]
 	d.due = d.due[n:]
 	return swept, nil
 }
 
-func (d *deployment) Backlog(context.Context) (state.Backlog, error) { return state.Backlog{}, nil }
+func (d *deployment) Backlog(context.Context) (state.Backlog, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.backlog == nil {
+		return nil, errors.New("no responders")
+	}
+	return d.backlog, nil
+}
 
 func (d *deployment) SendHeartbeat(h bus.Heartbeat) { d.hear(h) }
 
@@ -124,12 +140,61 @@ func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 	})
 }
 
+// The eviction of a worker that held a lease before any other worker listened is retried if the store does not
+// answer.
+func TestEvictionIsRetried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{owners: []string{"before"}, faults: map[string]int{"before": 2}}
+		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
+		stop, err := members.Join(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { members.Run(running); close(ended) }()
+		time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat) // the bubble's clock
+		end()
+		<-ended
+		if d.faults["before"] != 0 || len(d.evicted) != 1 || len(d.published) != 1 {
+			t.Errorf("%d faults are left; evicted %q; published turns of %q; want one worker and its turn", d.faults["before"], d.evicted, d.published)
+		}
+	})
+}
+
+// A sweep uses no backlog that the bus no longer confirms: the store would leave every queued run to it.
+func TestSweeperForgetsAnOldBacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{backlog: state.Backlog{state.Normal: time.Now()}}
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		time.Sleep(periods.Sweep + periods.Sweep/2) // the bubble's clock
+		d.mu.Lock()
+		if len(d.swept) != 1 {
+			t.Errorf("the sweep has the backlog %v, want that of the bus", d.swept)
+		}
+		d.backlog = nil
+		d.mu.Unlock()
+		time.Sleep(periods.RedeliveryDelay + 2*periods.Sweep)
+		end()
+		<-ended
+		if len(d.swept) != 0 {
+			t.Errorf("while the bus does not answer, a sweep has the backlog %v, want none", d.swept)
+		}
+	})
+}
+
 // While the bus rejects turns, a sweep takes one due run instead of all. The rejected turns are published as
 // soon as the bus accepts them.
 func TestRefusedTurnsAreRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &deployment{refuses: true}
+		d := &deployment{refuses: true, backlog: state.Backlog{}}
 		for _, run := range []state.RunID{"r1", "r2", "r3"} {
 			d.due = append(d.due, state.Due{Run: run, Version: 1})
 		}
