@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -202,6 +203,49 @@ func TestFourEyesOfPredictedHash(t *testing.T) {
 	}
 	if code := e.send(bob, api.Approval{CallID: "c1", Decision: "approve", Hash: next}); code != api.CodeForbidden {
 		t.Errorf("the editor approves: %q", code)
+	}
+}
+
+// overtaken is a store in which something happens just before it gets a signal.
+type overtaken struct {
+	state.Store
+
+	signal string
+	before func()
+}
+
+func (s overtaken) Signal(ctx context.Context, run state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
+	if sig.ID == s.signal {
+		s.before()
+	}
+	return s.Store.Signal(ctx, run, sig, delay)
+}
+
+// An approval with the hash of an edit is refused although the edited call waits by the time that the store gets the
+// approval: the log that the gateway has read does not name the editor.
+func TestFourEyesOfOvertakenApproval(t *testing.T) {
+	t.Parallel()
+	var e *edits
+	var bob *api.Client
+	s := newWorkedOn(t, scripted.New(), func(s state.Store) state.Store {
+		return overtaken{s, "early", func() {
+			e.approve(bob, `{"amount":2}`)
+			e.awaitArguments(`{"amount":2}`)
+		}}
+	})
+	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{FourEyes: true}); err != nil {
+		t.Fatal(err)
+	}
+	both := []access.Role{access.Author, access.Submitter, access.Approver}
+	ann := s.client("acme", both...)
+	e, bob = newEdits(t, s, ann, always), s.client("acme", both...)
+	st, err := s.store.Load(t.Context(), state.RunID(e.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bob.Signal(t.Context(), e.id, api.SignalRequest{SignalID: "early", Approvals: []api.Approval{{CallID: "c1", Decision: "approve", Hash: st.ApprovalHash("c1", "pay", json.RawMessage(`{"amount":2}`))}}})
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeStaleApproval {
+		t.Errorf("the editor approves: %v, want %s", err, api.CodeStaleApproval)
 	}
 }
 

@@ -51,9 +51,15 @@ func newWorked(t *testing.T) *guarded {
 // newWorkedBy is newWorked with the given model provider.
 func newWorkedBy(t *testing.T, provider model.Provider) *guarded {
 	t.Helper()
+	return newWorkedOn(t, provider, func(s state.Store) state.Store { return s })
+}
+
+// newWorkedOn is newWorkedBy with a wrapper for the store of the gateway.
+func newWorkedOn(t *testing.T, provider model.Provider, wrap func(state.Store) state.Store) *guarded {
+	t.Helper()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	keys := access.NewKeys(store)
-	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, HookSecret: func(string, string, policy.Policy) (string, error) { return "a secret", nil }})
+	g, err := gateway.New(wrap(store), b, gateway.Config{Auth: access.Chain{Keys: keys}, HookSecret: func(string, string, policy.Policy) (string, error) { return "a secret", nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

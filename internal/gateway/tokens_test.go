@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -116,6 +117,29 @@ func TestForkKeysOfUsers(t *testing.T) {
 	}
 	if len(forks) != 2 {
 		t.Errorf("a backend and a user forked with one key: %d runs, want 2", len(forks))
+	}
+}
+
+// A token for some agents forks a run at a turn of one of them, and not at a turn of the agent to which it was handed.
+func TestTokenForksItsAgentsOnly(t *testing.T) {
+	t.Parallel()
+	s := newWorked(t)
+	author := s.client("acme", access.Author)
+	for name, definition := range map[string]string{
+		"front": `{"model": {"provider": "scripted", "responses": [{"tool_calls": [{"id": "c1", "name": "over", "arguments": {}}]}]}, "tools": [{"name": "over", "kind": "handoff", "agent": "back"}]}`,
+		"back":  `{"model": {"provider": "scripted", "responses": [{"text": "0"}, {"text": "back"}]}}`,
+	} {
+		if _, err := author.PutAgent(t.Context(), name, []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ada := s.token("acme", api.TokenRequest{User: "ada", Roles: userRoles, Agents: []string{"front"}})
+	run := s.submit(ada, api.SubmitRequest{Agent: "front"}, "")
+	s.await(author, run.ID, "completed")
+	for turn, want := range []int{http.StatusAccepted, http.StatusForbidden, http.StatusForbidden} {
+		if status, p := s.do("POST", "/v1/runs/"+run.ID+"/fork", ada, "", fmt.Sprintf(`{"turn":%d,"input":"again"}`, turn)); status != want {
+			t.Errorf("fork at turn %d: %d %s, want %d", turn, status, p.Detail, want)
+		}
 	}
 }
 
