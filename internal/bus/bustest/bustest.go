@@ -47,6 +47,7 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"TurnNakDelay", testTurnNakDelay},
 		{"TurnDuplicates", testTurnDuplicates},
 		{"TurnLanes", testTurnLanes},
+		{"TurnBacklog", testTurnBacklog},
 		{"TurnUnknownLane", testTurnUnknownLane},
 		{"TurnsAreShared", testTurnsAreShared},
 		{"BusyPullerHoardsNothing", testBusyPullerHoardsNothing},

@@ -87,6 +87,30 @@ func testTurnLanes(t *testing.T, b bus.Bus) {
 	}
 }
 
+// The backlog of a lane begins with the oldest message of its two queues.
+func testTurnBacklog(t *testing.T, b bus.Bus) {
+	backlog := func() state.Backlog {
+		t.Helper()
+		oldest, err := b.Backlog(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return oldest
+	}
+	if oldest := backlog(); len(oldest) != 0 {
+		t.Errorf("Backlog = %v without a message", oldest)
+	}
+	publish(t, b, bus.Turn{Run: newID(), Version: 1, Noisy: true}, "1")
+	awaitLag(t, b, 1)
+	first := backlog()[state.Normal]
+	publish(t, b, bus.Turn{Run: newID(), Version: 1}, "2")
+	publish(t, b, bus.Turn{Run: newID(), Version: 1, Priority: state.High}, "3")
+	awaitLag(t, b, 3)
+	if oldest := backlog(); first.IsZero() || !oldest[state.Normal].Equal(first) || !oldest[state.High].After(first) || len(oldest) != 2 {
+		t.Errorf("Backlog = %v, want %s in the lane normal and a later time in the lane high", oldest, first)
+	}
+}
+
 // awaitLag waits until the bus counts n turns: a server may count a message a moment
 // after it has stored it, and an acknowledgement a moment after it has received it.
 func awaitLag(t *testing.T, b bus.Bus, n int64) {
