@@ -12,8 +12,10 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // Auth authenticates the requests of a gateway: [NoAuth], [Deployment.KeyAuth] or an [AuthFunc].
@@ -56,7 +58,7 @@ func (k keyAuth) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, unauthenticated(err)
 	}
 	if len(p.Grants) != 1 {
-		return Principal{}, fmt.Errorf("%w: %s has roles in %d tenants: grant roles in exactly one", ErrForbidden, p.Name, len(p.Grants))
+		return Principal{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%s has roles in %d tenants: grant roles in exactly one", p.Name, len(p.Grants))
 	}
 	return Principal{Name: p.Name, Tenant: p.Grants[0].Tenant, Roles: p.Grants[0].Roles}, nil
 }
