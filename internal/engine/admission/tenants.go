@@ -176,10 +176,11 @@ func (t *Tenants) acquire(ctx context.Context) {
 	}
 }
 
-// release ends the count of one such turn, and counts the turn that has waited longest. The caller holds mu.
+// release ends the count of one such turn, and counts turns that wait, in the order of their arrival, while they may
+// work. The caller holds mu.
 func (t *Tenants) release() {
 	t.working--
-	if t.working < t.maxWorking && len(t.waiting) > 0 {
+	for len(t.waiting) > 0 && t.mayWork() {
 		close(t.waiting[0])
 		t.waiting = t.waiting[1:]
 		t.working++

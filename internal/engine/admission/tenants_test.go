@@ -155,3 +155,35 @@ func TestCutShortTurnDoesNotWait(t *testing.T) {
 		t.Errorf("Await = %v, %d free, want nil and 1", err, x.Free())
 	}
 }
+
+// When a worker is no longer shared, no limit applies. Turns that have waited for the limit work at the next change,
+// although more than the limit work.
+func TestUnsharedWorkerWakesWaitingTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tenants := NewTenants(10, 1)
+		tenants.Enter("quiet", false).Leave()
+		first := tenants.Enter("loud", true)
+		second := tenants.Enter("loud", true)
+		second.Rest()
+		worked := make(chan struct{})
+		go func() {
+			second.Work(t.Context())
+			close(worked)
+		}()
+		synctest.Wait()
+		time.Sleep(2 * time.Hour) // no other tenant has had a turn
+		third, fourth := tenants.Enter("loud", true), tenants.Enter("loud", true)
+		third.Leave()
+		synctest.Wait()
+		select {
+		case <-worked:
+		default:
+			t.Error("a turn waits for a limit that no longer applies")
+		}
+		first.Leave()
+		fourth.Leave()
+		<-worked
+		second.Leave()
+	})
+}
