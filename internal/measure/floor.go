@@ -129,7 +129,7 @@ func (f *floor) runs(ctx context.Context, n, turns int) error {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			return fmt.Errorf("a run of the baseline has not ended within %s: check that Redis answers, and retry", patience)
+			return fmt.Errorf("a run of the baseline has not ended within %s: find the cause in floor.log, and retry", patience)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -24,8 +24,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// parked keeps many turns at once in a model call of five seconds on one worker, and then as many in calls over
-// HTTP, which the model answers when it has all of them.
+// parked keeps many turns at once in a slow model call on one worker, and then as many in calls over HTTP, which the
+// model answers when it has all of them.
 func parked(ctx context.Context, t *trial) error {
 	call := 5 * time.Second
 	if t.cfg.Short {
@@ -262,8 +262,8 @@ func openLoop(ctx context.Context, rate int, span time.Duration, op func(context
 	return took, group.Wait()
 }
 
-// stream measures the throughput of one idle NATS stream: messages that are stored, delivered and acknowledged,
-// like turns, and messages that are only stored, like events.
+// stream measures the throughput of one stream on a NATS server that does nothing else: of messages that are stored,
+// delivered and acknowledged, like turns, and then, on another stream, of messages that are only stored, like events.
 func stream(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: -1}); err != nil {
 		return err
@@ -331,7 +331,7 @@ func start(ctx context.Context, t *trial) error {
 			}
 			*took = append(*took, d.Seconds())
 		}
-		d, err := startDemo(ctx, self)
+		d, err := t.startDemo(ctx, self)
 		if err != nil {
 			return err
 		}
@@ -376,10 +376,16 @@ func (t *trial) startDev(ctx context.Context, self, data string, last bool) (tim
 	return took, errors.Join(err, running.Wait())
 }
 
-// startDemo returns when the demo has submitted its run.
-func startDemo(ctx context.Context, self string) (took time.Duration, err error) {
+// startDemo returns the time until the demo has submitted its run, once the demo has ended.
+func (t *trial) startDemo(ctx context.Context, self string) (took time.Duration, err error) {
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, self, "demo")
+	log, err := os.OpenFile(filepath.Join(t.dir, "demo.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close() //nolint:errcheck // the demo has written it
+	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
@@ -393,8 +399,11 @@ func startDemo(ctx context.Context, self string) (took time.Duration, err error)
 		}
 	}
 	_, _ = io.Copy(io.Discard, out) // to its end, which removes what it has created
-	if err := cmd.Wait(); err != nil || took == 0 {
-		return 0, fmt.Errorf("turnpike demo has not submitted its run: find the cause in its log: %w", err)
+	if err := cmd.Wait(); err != nil {
+		return 0, fmt.Errorf("turnpike demo failed: %w: find the cause in %s", err, log.Name())
+	}
+	if took == 0 {
+		return 0, fmt.Errorf("turnpike demo ended without a run: find the cause in %s", log.Name())
 	}
 	return took, nil
 }
@@ -453,7 +462,7 @@ func messages(ctx context.Context, t *trial) error {
 		return err
 	}
 	if t.model.largest < t.n*9/10 {
-		t.fail("the model was sent %d bytes at most", t.model.largest)
+		t.fail("the largest request to the model has %d bytes, want %d or more", t.model.largest, t.n*9/10)
 	}
 	var readers errgroup.Group
 	for range 8 {

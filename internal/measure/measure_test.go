@@ -258,3 +258,14 @@ func TestLoops(t *testing.T) {
 		t.Errorf("openLoop = %d times, %v", len(took), err)
 	}
 }
+
+// The error of a demo that ends without a run names its log.
+func TestDemoWithoutRun(t *testing.T) {
+	t.Parallel()
+	for self, want := range map[string]string{"true": "ended without a run: find the cause in ", "false": "turnpike demo failed: exit status 1: find the cause in "} {
+		_, err := (&trial{dir: t.TempDir()}).startDemo(t.Context(), self)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "demo.log") {
+			t.Errorf("startDemo of %s = %v, want %q and the log", self, err, want)
+		}
+	}
+}

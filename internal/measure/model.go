@@ -23,8 +23,8 @@ const modelKey = "BENCH_MODEL_KEY"
 // pageSize is the size of the answer of the tool page, in bytes.
 const pageSize = 100_000
 
-// modelServer is a model and tools over HTTP, in this process. It records the time of each call, of the model
-// by its run and of the tool by its idempotency key, and can hold back answers.
+// modelServer is a model and tools over HTTP, in this process. It records the time of each call of the model, by its
+// run, and of the tool pay, by its idempotency key, and can hold back the answers to these calls.
 type modelServer struct {
 	url  string // of the tools pay, page and large, and of the model below v1
 	mock http.Handler
@@ -80,7 +80,7 @@ func (m *modelServer) await(ctx context.Context, n, times int) error {
 		return made >= n, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("only %d calls were made that often: %w", made, err)
+		err = fmt.Errorf("%w: only %d calls were made that often", err, made)
 	}
 	return err
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// backlog queues runs for few slots. There are never more turn messages than runs that need one, sweeps find
-// nothing to do, and a run whose time has come does not wait.
+// backlog queues runs for few slots. It checks that there are hardly more turn messages than runs that need one, and
+// measures how long a sweep takes and how late an urgent run ends whose time has come.
 func backlog(ctx context.Context, t *trial) error {
 	slots, call, watch := 50, 500*time.Millisecond, 150*time.Second
 	if t.cfg.Short {
@@ -261,12 +261,12 @@ func bomb(ctx context.Context, t *trial) error {
 	t.figure(Figure{Name: "cancellation to the creation of the last run", Value: max(0, now.created.Sub(cancelled).Seconds()), Unit: "s", Most: 0.5})
 	t.figure(Figure{Name: "cancellation to the end of the last run", Value: now.ended.Sub(cancelled).Seconds(), Unit: "s", Most: 10, Note: fmt.Sprintf("of %d runs", now.runs)})
 	if now.runs > t.n+1 {
-		t.fail("the tree has %d runs, and may have %d", now.runs-1, t.n)
+		t.fail("the tree has %d runs below its root, and may have %d", now.runs-1, t.n)
 	}
 	rig.Pause(ctx, t.steadyFor())
 	later, err := t.tree(ctx, "bomb")
 	if err == nil && (later.live > 0 || later.runs > now.runs) {
-		t.fail("the tree has %d runs and %d that have not ended, after %d", later.runs, later.live, now.runs)
+		t.fail("the tree was at rest with %d runs, and later has %d, of which %d have not ended", now.runs, later.runs, later.live)
 	}
 	return err
 }
@@ -333,7 +333,7 @@ func children(ctx context.Context, t *trial) error {
 	}
 	n, want := leaves.runs+branches.runs, agent.MaxChildren*below
 	if live := leaves.live + branches.live; n != want || live > 0 || root.Status != string(state.Completed) {
-		t.fail("the run is %s with %d runs below it, want %d, of which %d have not ended", root.Status, n, want, live)
+		t.fail("the run is %s; it has %d runs below it, want %d, and %d of them have not ended", root.Status, n, want, live)
 	}
 	t.figure(Figure{Name: "the last run is created after the first", Value: leaves.created.Sub(root.CreatedAt.Time).Seconds(), Unit: "s", Most: 5})
 	t.figure(Figure{Name: "all have ended", Value: root.FinishedAt.Sub(root.CreatedAt.Time).Seconds(), Unit: "s"})
@@ -439,8 +439,8 @@ func counter(ctx context.Context, url, name string) (int, error) {
 	return int(n), err
 }
 
-// intake makes one tenant queue many submissions of 64 KiB on NATS, and measures the time in which those of
-// another become runs. Then a tenth as many tenants submit once each.
+// intake first makes many tenants, a tenth as many as the size, submit once each. Then it makes one tenant queue many
+// submissions of 64 KiB on NATS, and measures the time in which those of another become runs.
 func intake(ctx context.Context, t *trial) error {
 	if err := t.deploy(ctx, rig.Config{Workers: 2, Env: []string{"TURNPIKE_AUTH=keys"}}); err != nil {
 		return err

@@ -145,7 +145,7 @@ func (t *trial) define(ctx context.Context, name, definition string) error {
 }
 
 // noops is an agent that calls the tool in each turn, and answers in the last of n. Its model takes delay for
-// each call. After that it answers more messages.
+// each call. After that it answers one more message.
 func noops(n int, delay time.Duration) string {
 	call := fmt.Sprintf("{tool_calls: [{name: noop, arguments: {q: %q}}], delay: %s}, ", arguments, delay)
 	answer := fmt.Sprintf("{text: %q, delay: %s}", modelText, delay)
