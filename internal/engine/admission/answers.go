@@ -43,9 +43,9 @@ func NewAnswers(limit int64) *Answers {
 // Share returns the bytes that one tenant may hold, except for a single reservation that is larger.
 func (a *Answers) Share() int64 { return max(a.limit/2, 1) }
 
-// Reserve reserves n bytes, or the whole budget if n is more. If they are not free, it calls wait, which may be
-// nil, and then waits until they are or ctx has ended. The error is that of wait, or the cause that ended ctx;
-// nothing is reserved then.
+// Reserve reserves n bytes, or the whole budget if n is more. If the tenant cannot have them now, it calls wait, which
+// may be nil, and then waits until the tenant has them or ctx has ended. The error is that of wait, or the cause that
+// ended ctx; nothing is reserved then.
 func (a *Answers) Reserve(ctx context.Context, tenant string, n int64, wait func() error) (*Reservation, error) {
 	r := &Reservation{of: a, tenant: tenant, bytes: min(max(n, 0), a.limit)}
 	a.mu.Lock()

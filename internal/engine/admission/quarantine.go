@@ -10,10 +10,11 @@ import (
 
 // Quarantine limits how many repeated attempts a worker makes at the same time. A repeated attempt is one at a turn
 // that has lost workers before: the turn may have killed them, and may kill this worker with all its other turns.
-// Each repeated attempt takes a part of the worker's slots: each of the last two attempts at a turn takes all of
-// them, the attempt before these a 32nd but at least one, and an earlier one takes one. So the crash of a worker
-// hardly delays its turns, and a turn that keeps killing workers is soon the only repeated attempt on its worker.
-// First attempts take nothing. Quarantine is safe for concurrent use.
+// Each repeated attempt has a weight, and the sum of their weights is at most the number of the worker's slots. Each of
+// the last two attempts at a turn weighs as much as all slots, the attempt before these as much as a 32nd of them but
+// at least one, and an earlier one as much as one. So the crash of a worker hardly delays its turns, and a turn that
+// keeps killing workers is soon the only repeated attempt on its worker. First attempts weigh nothing, so they may
+// start next to any repeated attempt. Quarantine is safe for concurrent use.
 type Quarantine struct {
 	slots    int64
 	attempts int

@@ -32,7 +32,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
-		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; a worker retries it", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
@@ -215,9 +215,9 @@ func (k *Taker) disclaim(ctx context.Context, q state.ClaimRequest) {
 	}
 }
 
-// retryDelay returns the delay before the bus redelivers a turn whose claim the store did not answer. It grows with
-// each delivery, so that a backlog does not keep all workers busy. When the store answers again, the sweeper
-// publishes due turns without waiting for the delay.
+// retryDelay returns the delay before the bus redelivers a turn whose claim the store did not answer. It doubles with
+// each delivery, up to the duration of a lease, so that a backlog does not keep all workers busy. When the store
+// answers again, the sweeper publishes due turns without waiting for the delay.
 func (k *Taker) retryDelay(delivered int) time.Duration {
 	return min(k.cfg.Periods.Sweep<<min(delivered-1, 10), k.cfg.Periods.Lease)
 }

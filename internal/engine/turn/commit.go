@@ -92,10 +92,10 @@ func (t *turn) leaveToSweeper(err error) error {
 	return nil
 }
 
-// giveUp ends an attempt that cannot end its turn. With effect.ErrRelease or state.ErrFormat it releases
-// the turn. With any other error it leaves the run and the message as they are: the lease expires and
-// the attempt counts. Either way it may hand in late results, which the store keeps unless another worker
-// has overtaken them (I8).
+// giveUp ends an attempt that cannot end its turn. With effect.ErrRelease or state.ErrFormat it releases the turn. With
+// any other error it leaves the run and the message as they are: the lease expires, and the attempt counts unless
+// handIn reports that the worker was only paused. Either way it may hand in late results, which the store keeps unless
+// another worker has overtaken them (I8).
 func (t *turn) giveUp(ctx context.Context, err error) error {
 	t.gaveUp = err
 	log := t.taker.runLog(t.s.ID)
@@ -129,9 +129,9 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 // releaseHint is the hint for a lease that was not released.
 const releaseHint = "ignore this if the error says that the lease is lost; otherwise run `turnpike doctor`: the store may be unreachable or refuse the operation"
 
-// handIn gives the store the results of the calls of a turn that this worker has lost, and reports that the
-// worker was only paused or cut off. fenced reports that the lease is known to be over. Otherwise the store has
-// not answered, so handIn waits for it, at most for a lease and LateResults.
+// handIn gives the store the results of the calls of a turn that this worker has lost. If the store does not answer,
+// handIn waits for it, at most for a lease and LateResults. If the lease is over, handIn then reports that the worker
+// was only paused or cut off. fenced reports that the lease is known to be over.
 func (t *turn) handIn(ctx context.Context, fenced bool) {
 	k := t.taker
 	err := t.journal.Late(ctx, k.cfg.Periods.Lease+max(0, k.cfg.Periods.LateResults))

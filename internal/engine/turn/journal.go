@@ -145,8 +145,9 @@ func (j *Journal) Spent(ctx context.Context, log []state.Entry) error {
 	return err
 }
 
-// Late hands in all results of a turn that this worker has lost. It retries until the store answers or patience
-// has passed. The store keeps those that the next attempt can use.
+// Late hands in the results since the last Starts of a turn that this worker has lost, without those that are pending
+// or ask a person a question. It retries until the store has accepted or refused them, or patience has passed. The
+// store keeps those that the next attempt can use.
 func (j *Journal) Late(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := j.cfg.Outlive(ctx, patience)
 	defer cancel()

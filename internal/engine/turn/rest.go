@@ -26,9 +26,9 @@ func (t *turn) finalize(ctx context.Context) error {
 	return t.taker.cfg.Upkeep.Finalizer.Finalize(ctx, t.s, t.claim.FinalizedSeq, t.s.LogLen(), t.claim.startedBefore())
 }
 
-// startedBefore returns the calls whose child runs were started before this turn: all that were open then, if
-// the run was finalized. So a turn that begins with one result of many does not start the other children again.
-// If the store loses them, the sweeper finds that.
+// startedBefore returns the calls whose child runs are known to have been started before this turn: all that were open
+// then if the run was finalized, and else none. So a turn that begins with one result of many does not start the other
+// children again. If the store loses them, the sweeper finds that.
 func (c *claimed) startedBefore() []state.OpenCall {
 	if c.FinalizedSeq < c.Base {
 		return nil
@@ -64,8 +64,8 @@ func (t *turn) dropsCalls() bool {
 	return t.s.Status.Terminal() || t.s.Transition.Reason == state.Interrupted
 }
 
-// abortChildren aborts the runs that answer open calls of a run which ends or is interrupted: no run
-// waits for them any more (I7). A second call concerns only the runs that were missing at the first one.
+// abortChildren aborts the runs that answer open calls of a run which ends or is interrupted: no run waits for them any
+// more (I7). After a call without an error, another one concerns only the runs that were missing at that call.
 func (t *turn) abortChildren(ctx context.Context) (err error) {
 	if !t.dropsCalls() {
 		return nil

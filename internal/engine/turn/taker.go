@@ -107,8 +107,8 @@ func (k *Taker) outlive(ctx context.Context, d time.Duration) (context.Context, 
 	return ctx, func() { stop(); cancel() }
 }
 
-// Take executes the turn of a delivery. It acknowledges or returns the message, unless it drops the turn or
-// cannot publish what follows: the bus then redelivers the message. Until the commit, the end of ctx ends the
+// Take executes the turn of a delivery. It acknowledges or returns the message, or leaves it for the bus to redeliver,
+// for example if it drops the turn or cannot publish what follows. Until the commit, the end of ctx ends the
 // turn; with effect.ErrShutdown as its cause, Take releases the lease. A panic of the turn does not propagate:
 // the lease expires and the attempt counts, so a turn that panics every time ends its run poisoned. load is
 // that of the turn, from admission.Tenants.Enter; the caller ends it after Take.

@@ -19,7 +19,7 @@ const (
 )
 
 // readView reserves the memory for a large view, and then reads the log if the claim has omitted it. The turn waits in
-// line for the memory, with its lease and its slot. If too many turns of its tenant wait already, the error is an
+// line for the memory, with its lease and its slot. If too many turns of its tenant wait already, the error wraps an
 // *effect.PostponedError: they would fill the slots, and another worker may have the memory. Any other error wraps
 // effect.ErrRelease or effect.ErrDrop.
 //

@@ -13,7 +13,8 @@ import (
 )
 
 // shadow is the same run with a log that begins with a checkpoint, while the run has the whole log, in which the
-// checkpoint has no meaning. Each event must lead to the same for both.
+// checkpoint has no meaning. Each event must lead to the same for both, with the exceptions of readsEarlier and
+// decided.
 type shadow struct {
 	s, committed state.State
 }
