@@ -169,7 +169,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 }
 
 // SubmitBatch stores 1 to 1,000 runs, whose own Keys must be empty. The gateway checks all of them before it stores the
-// first one. If a failure of a server leaves some of them stored, another call with the same Key completes the batch.
+// first one. If a failure of a server leaves some of them stored, another call with the same Key and the same runs
+// completes the batch.
 func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
 	for i, s := range b.Runs {

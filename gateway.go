@@ -126,8 +126,8 @@ func (a requests) Authenticate(context.Context, string) (access.Principal, error
 type GatewayOptions struct {
 	Auth Auth
 
-	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com. Without it people can
-	// log in at the OpenID provider only under names of this machine.
+	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com, without a path. Without
+	// PublicURL people can log in at the OpenID provider only at localhost and loopback addresses.
 	PublicURL string
 
 	// Hosts are the names that clients may use for the gateway, in addition to the host of PublicURL, localhost, IP

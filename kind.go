@@ -31,7 +31,7 @@ func newGoKind(tools []Tool) (*goKind, error) {
 	var errs []error
 	add := func(name string, call tool.Func) {
 		if _, twice := k.calls[name]; twice {
-			errs = append(errs, fmt.Errorf("two tools have the name %q: rename one", name))
+			errs = append(errs, fmt.Errorf("two tools have the name %q (the probe of a tool has its name with _probe): rename one", name))
 		}
 		k.calls[name] = call
 	}

@@ -82,15 +82,16 @@ type Redis struct {
 	URL   string // such as redis://127.0.0.1:6379
 	Login RedisLogin
 
-	// Confirm names the copies that must have a write before the store acknowledges it: off for none but the memory of
-	// the server, replicas:N for the memory of N replicas, aof for the append-only file of the server, or aof:N for
-	// that file and those of N replicas. Default off.
+	// Confirm names the copies that must have a write before the store acknowledges it, except for writes that may be
+	// lost, such as those of leases (see redisstore.Config): off for none but the memory of the server, replicas:N for
+	// the memory of N replicas, aof for the append-only file of the server, or aof:N for that file and those of N
+	// replicas. Default off.
 	Confirm string
 }
 
 // Options of a Deployment. The zero value of each field is its default. All processes of a deployment must use the same
-// servers, Prefix, LeaseDuration and MaxResult. Options has many fields because it has every setting of a deployment in
-// one process.
+// servers, Prefix, LeaseDuration, MaxResult, NATS.Keys and NATS.EventFeed. Options has many fields because it has every
+// setting of a deployment in one process.
 type Options struct {
 	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
 	Name string
@@ -107,8 +108,8 @@ type Options struct {
 	Prefix string // first part of the names of subjects, streams and keys; default "turnpike"
 	Tenant string // of the Client, and of principals that name none; default "default"
 
-	// LeaseDuration is the time after which other workers take over the turns of a worker that renews no lease. Default
-	// 25 s.
+	// LeaseDuration is the time after which other workers take over the turns of a worker that renews no lease. They
+	// take over those of a worker without heartbeats earlier: see WorkerOptions.HeartbeatInterval. Default 25 s.
 	LeaseDuration time.Duration
 
 	// MaxResult bounds the max_result of tools, in bytes. Default 4 MiB.
@@ -185,9 +186,10 @@ func (o Options) checked() (*goKind, error) {
 	for _, period := range []struct {
 		name  string
 		value agent.Period
-	}{{"Completed", o.Retention.Completed}, {"Failed", o.Retention.Failed}, {"Events", o.Retention.Events}} {
+		zero  string
+	}{{"Completed", o.Retention.Completed, "to keep all"}, {"Failed", o.Retention.Failed, "to keep all"}, {"Events", o.Retention.Events, "for NATS.Limits.EventsAge"}} {
 		if period.value != 0 && period.value < agent.Period(agent.ShortestPeriod) {
-			refuse("Retention.%s is %s: set %s or more, or 0 to keep all", period.name, period.value, agent.ShortestPeriod)
+			refuse("Retention.%s is %s: set %s or more, or 0 %s", period.name, period.value, agent.ShortestPeriod, period.zero)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Models)) {

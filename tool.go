@@ -141,7 +141,7 @@ func failed(err error) (tool.Result, error) {
 	if ask, ok := errors.AsType[*askError](err); ok {
 		kept, err := json.Marshal(ask.keep)
 		if err != nil {
-			return tool.Result{}, fmt.Errorf("the state passed to Ask cannot be encoded as JSON: pass a value that encoding/json accepts: %w", err)
+			return tool.Result{}, fmt.Errorf("The tool has a question, but its state cannot be encoded as JSON (%w), so no person was asked. Continue without the result; the tool's code must pass to Ask what encoding/json accepts", err) //nolint:staticcheck // a sentence for the model
 		}
 		return tool.Result{Ask: &tool.Ask{Question: ask.question, State: kept}}, nil
 	}
@@ -158,7 +158,7 @@ func result(out any) (tool.Result, error) {
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
-		return tool.Result{}, fmt.Errorf("the result cannot be encoded as JSON: return a value that encoding/json accepts: %w", err)
+		return tool.Result{}, fmt.Errorf("The call was made, but its result cannot be encoded as JSON (%w). Continue without the result; the tool's code must return what encoding/json accepts", err) //nolint:staticcheck // a sentence for the model
 	}
 	return tool.Result{Content: string(b)}, nil
 }
