@@ -100,7 +100,7 @@ func Start(o Options) (*Server, error) {
 
 func options(o Options) (*server.Options, error) {
 	if o.Dir == "" {
-		return nil, errors.New("start NATS: the data directory is not set: name one")
+		return nil, errors.New("start NATS: the data directory is not set: name one with --data-dir")
 	}
 	opts := &server.Options{
 		ServerName: "turnpike-dev", JetStream: true, StoreDir: o.Dir, NoSigs: true, DontListen: o.Listen == "",

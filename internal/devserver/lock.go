@@ -16,12 +16,12 @@ func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "LOCK")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w: choose one that this user may write with --data-dir", err)
+		return nil, fmt.Errorf("lock data directory: %w: use --data-dir to choose one that this user may write to", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close() // nothing was written
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock data directory %s: %w: choose one in a file system that supports locks with --data-dir", dir, err)
+			return nil, fmt.Errorf("lock data directory %s: %w: use --data-dir to choose one in a file system that supports locks", dir, err)
 		}
 		return nil, fmt.Errorf("data directory %s is in use by %s: stop it, or choose another with --data-dir", dir, owner(path))
 	}

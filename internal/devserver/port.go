@@ -7,8 +7,8 @@ import (
 )
 
 // FreePort returns an unused loopback port for a server of a test or a measurement. It is outside the default range
-// for client connections of Linux, macOS and Windows, so no other connection takes it before the server does. Two
-// calls may return the same port.
+// for client connections of Linux, macOS and Windows, so no connection of a client takes it before the server does.
+// Another server may take it, and two calls may return the same port.
 func FreePort() (int, error) {
 	var last error
 	for range 100 {

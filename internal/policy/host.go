@@ -9,7 +9,7 @@ import (
 
 // CheckPattern returns an error if a pattern of hosts is invalid. Valid patterns are a name or an address, with or
 // without a port; a network (10.1.0.0/16); *.example.com, with or without a port, for every name below example.com; and
-// * for everything.
+// * for everything. CheckPattern does not check whether a name is one of DNS, or a port a number.
 func CheckPattern(pattern string) error {
 	if _, err := netip.ParsePrefix(pattern); err == nil || pattern == "*" {
 		return nil
@@ -22,7 +22,8 @@ func CheckPattern(pattern string) error {
 }
 
 // MatchHost reports whether a pattern that passes CheckPattern matches a host, which is "host:port" or only a host. A
-// pattern without a port matches all ports. A network matches only addresses: MatchHost resolves no names.
+// pattern without a port matches all ports; one with a port does not match a host without it. A network matches only
+// addresses: MatchHost resolves no names. No pattern, not even *, matches an empty host.
 func MatchHost(pattern, hostport string) bool {
 	host, port := split(hostport)
 	if host == "" {

@@ -46,8 +46,9 @@ func NewReader(store state.Documents) *Reader {
 	return &Reader{store: store, now: time.Now, read: map[string]entry{}}
 }
 
-// Of returns the policy of a tenant: one that was read at most three seconds ago, or at most thirty seconds ago if the
-// store does not answer. A deleted tenant keeps its policy; a tenant that never existed has one that allows everything.
+// Of returns the policy of a tenant: one that was read at most three seconds before the call or, if it cannot be read
+// now, at most thirty seconds before it; else an error. A deleted tenant keeps its policy; a tenant that never existed
+// has one that allows everything.
 func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 	now := r.now()
 	r.mu.Lock()

@@ -58,7 +58,8 @@ type result[T any] struct {
 const Straggle = time.Second
 
 // Call calls f on a separate goroutine and returns its value. If f has not returned by the end of ctx, Call waits for
-// patience more, and then returns without f: ok is false. If f panics before that, Call panics with a *Panic.
+// patience more, and then returns without f: ok is false, c counts f until it returns, and a panic of f is ignored. If
+// f panics before that, Call panics with a *Panic.
 func Call[T any](ctx context.Context, c *Calls, patience time.Duration, f func() T) (value T, ok bool) {
 	const inFlight, returned, abandoned = 0, 1, 2
 	var state atomic.Int32

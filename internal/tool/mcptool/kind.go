@@ -57,7 +57,7 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 func (*Caller) Expand(t tool.Bound, pinned json.RawMessage) ([]tool.Definition, error) {
 	var l Listing
 	if err := json.Unmarshal(pinned, &l); err != nil {
-		return nil, fmt.Errorf("decode pinned tools of MCP server: %w", err)
+		return nil, fmt.Errorf("the stored tools of the MCP server cannot be decoded (%w): save the agent again, and start a new run of its next version", err)
 	}
 	tools := make([]tool.Definition, len(l))
 	for i, listed := range l {
@@ -92,7 +92,7 @@ func settings(t tool.Bound) (toolspec.Servers, error) {
 var unfit = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
 // givenName returns the name of a server's tool for models, which accept fewer names than servers use. A name that
-// must be changed ends with a part of its hash, so that names stay distinct.
+// must be changed ends with four bytes of its hash, so that two names hardly ever become the same.
 func givenName(prefix, name string) string {
 	whole := name
 	if prefix != "" {

@@ -80,9 +80,9 @@ func (l Listing) verify(s Server, allow []string, now Listing) error {
 		picked = now
 		picked = slices.DeleteFunc(slices.Clone(picked), func(t Listed) bool { return !slices.Contains(allow, t.Name) })
 	}
-	return fmt.Errorf("the tools of MCP server %q have changed since this version of the agent pinned them (%s): %s. "+
-		"If you want the change, remove tools that are gone from allow, save the agent again and start a new run: its next version pins what the server lists now (%s). "+
-		"If not, restore the earlier version of the server",
+	return fmt.Errorf("The tools of MCP server %q have changed since this version of the agent pinned them (%s): %s. The call was not made: continue without it. "+ //nolint:staticcheck // sentences for the model
+		"If the agent's author wants the change: remove tools that are gone from allow, save the agent again and start a new run; its next version pins what the server lists now (%s). "+
+		"If not: restore the earlier version of the server",
 		s, l.Hash()[:12], l.changes(picked), picked.Hash()[:12])
 }
 

@@ -24,8 +24,8 @@ type Server = toolspec.Server
 // Config is the configuration of a Caller. A zero field has the default that its comment names.
 type Config struct {
 	// Commands are the programs that the caller may start, each written exactly as the first word of the command in
-	// a definition; "*" allows all. Everyone who may define an agent can run them on the worker, so by default it
-	// allows none.
+	// a definition; "*" allows all. Everyone who may define an agent can run them on the worker, with any arguments,
+	// unless the policy of the tenant forbids it. By default it allows none.
 	Commands []string
 
 	// Processes is the maximum number of processes of one server with the same secrets for one tenant, and so of its
@@ -41,8 +41,9 @@ type Config struct {
 	Idle time.Duration
 }
 
-// Caller makes calls of the tools of MCP servers. Each call has a session for itself; the session is kept for a later
-// call of the same server with the same secrets by the same tenant. Caller is safe for concurrent use.
+// Caller makes calls of the tools of MCP servers. Each call has a session for itself. Caller keeps the session, if it
+// still works, for a later call of the same server with the same secrets by the same tenant. Caller is safe for
+// concurrent use.
 type Caller struct {
 	guard  *guard.Guard
 	client *http.Client

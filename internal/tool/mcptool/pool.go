@@ -146,7 +146,7 @@ func (l *lease) reuse() *session {
 }
 
 // release returns the session to the pool. It closes a session that is broken, has ended, or may still be executing a
-// call. The caller must not use the lease afterwards.
+// call, and any session of a closed Caller. The caller must not use the lease afterwards.
 func (l *lease) release(broken bool) {
 	l.c.mu.Lock()
 	if s := l.session; broken || s.spent.Load() || l.c.closed || !s.alive() {

@@ -54,13 +54,13 @@ func pendingFrom(r *mcp.CallToolResult, secrets *secret.Redactor) (*pending, err
 	p := &pending{RequestState: r.RequestState}
 	for _, key := range append(slices.Sorted(maps.Keys(r.InputRequests)), r.RequestState) {
 		if secrets.Redact(key) != key {
-			return nil, errors.New("the server asks a question, and the state of its request contains a secret, which must not be stored: correct the server")
+			return nil, errors.New("The server asks a question, and the state of its request contains a secret, which must not be stored, so no person was asked. Continue without the result; the server must keep secrets out of that state") //nolint:staticcheck // sentences for the model
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.InputRequests)) {
 		asked, ok := r.InputRequests[key].(*mcp.ElicitParams)
 		if !ok {
-			return nil, fmt.Errorf("the MCP server sent a request of type %T, but only questions to people (elicitation) are supported: turn off its other requests, such as sampling and roots", r.InputRequests[key])
+			return nil, errors.New("The MCP server requests something else than an answer of a person (elicitation), such as sampling or roots, which is not supported. Continue without the result; the server must not send such requests") //nolint:staticcheck // sentences for the model
 		}
 		asked, err := withoutSecrets(asked, secrets)
 		if err != nil {
@@ -101,7 +101,7 @@ func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Redactor) (*mcp.Eli
 	}
 	var out mcp.ElicitParams
 	if err := json.Unmarshal([]byte(secrets.Redact(string(b))), &out); err != nil {
-		return nil, fmt.Errorf("read question without its secrets: %w", err)
+		return nil, fmt.Errorf("the question of the server cannot be read without the secrets in it (%w): the server must keep secrets out of its questions", err)
 	}
 	return &out, nil
 }
@@ -184,13 +184,13 @@ func question(asked *mcp.ElicitParams) string {
 	var b strings.Builder
 	b.WriteString(asked.Message)
 	if asked.URL != "" {
-		fmt.Fprintf(&b, "\nOpen %s and answer %s when you have done what it asks for", asked.URL, actionAccept)
+		fmt.Fprintf(&b, "\nOpen %s, and when you have done what it asks for, answer with %s", asked.URL, actionAccept)
 	}
 	list := fields(asked)
 	switch len(list) {
 	case 0:
 		if asked.URL == "" {
-			fmt.Fprintf(&b, "\nAnswer %s", actionAccept)
+			fmt.Fprintf(&b, "\nAnswer with %s", actionAccept)
 		}
 	case 1:
 		fmt.Fprintf(&b, "\nAnswer with %s", list[0])

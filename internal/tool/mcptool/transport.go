@@ -50,7 +50,7 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
-		return nil, fmt.Errorf("this worker may not start %q: add it to TURNPIKE_MCP_COMMANDS of the workers, or start turnpike dev with --allow-commands", t.Command[0])
+		return nil, fmt.Errorf("this worker may not start %q: add it to TURNPIKE_MCP_COMMANDS of the workers (in Go, MCPCommands), or start turnpike dev with --allow-commands", t.Command[0])
 	}
 	var err error
 	if s.process, err = c.start(t); err != nil {
@@ -148,8 +148,8 @@ type process struct {
 	once sync.Once
 }
 
-// start starts a program, confined. The worker's variables contain secrets, so the program gets only those that
-// programs generally need, and those of the definition.
+// start starts a program, confined as Config.Confinement does it. The worker's variables contain secrets, so the
+// program gets only those that programs generally need, and those of the definition.
 func (c *Caller) start(t target) (*process, error) {
 	cmd := exec.Command(t.Command[0], t.Command[1:]...) //nolint:gosec // the worker's configuration allows the program
 	for _, name := range []string{"PATH", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ"} {

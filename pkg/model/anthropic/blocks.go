@@ -120,8 +120,9 @@ func (b *contentBlock) arguments() string {
 	}
 }
 
-// whole reports whether a tool call may run. The API also stops a block that the output limit or a refusal has cut off,
-// so if cut is set, the arguments must be a complete object too.
+// whole reports whether a tool call may run: its arguments are a complete object, or the API has stopped its block. cut
+// reports that the output limit or a refusal may have cut the block off. The API stops such a block as well, so then
+// only a complete object counts.
 func (b *contentBlock) whole(cut bool) bool {
 	_, ok := state.CompactObject(b.text.String())
 	return ok || b.stopped && !cut

@@ -18,8 +18,8 @@ import (
 )
 
 // inCloud returns the options for a call at an address of a cloud: the path, the body and the stream of that cloud, and
-// the credentials that the secret stands for. The caller must append them after its other options, which then see
-// Anthropic's own requests and responses.
+// the credentials that the secret stands for. For any other address it returns none. The caller must append them after
+// its other options, which then see Anthropic's own requests and responses.
 func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret string) ([]option.RequestOption, error) {
 	switch at.Cloud {
 	case model.Bedrock:
@@ -54,7 +54,7 @@ func (p *Provider) inCloud(ctx context.Context, at model.CloudAddress, secret st
 func onVertex(ctx context.Context, at model.CloudAddress, token string) (login option.RequestOption, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("Google Vertex AI cannot be used (%v): check the secret and base_url", p)
+			err = fmt.Errorf("Google Vertex AI cannot be used (%v): correct or unset the variables of the worker for Google's client certificates, such as GOOGLE_API_USE_CLIENT_CERTIFICATE", p)
 		}
 	}()
 	source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})

@@ -10,8 +10,8 @@ import (
 // longestEvent bounds a line of a stream without event names, in bytes.
 const longestEvent = 32 << 20
 
-// named is the body of a stream in which every event has its name before its data. The SDK drops an event without a
-// name, and some compatible servers send only the data. The first event decides whether the stream has names.
+// named is the body of a stream. If the first event has no name, named puts the type in the data of each event before
+// it as the name: the SDK drops an event without a name, and some compatible servers send only the data.
 type named struct {
 	io.Closer
 	body  *bufio.Reader

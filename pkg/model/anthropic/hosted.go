@@ -80,8 +80,9 @@ func count(n int64) param.Opt[int64] {
 	return param.NewOpt(n)
 }
 
-// use returns the part of a use, with its result if that is the next block. A use without a result stays only if the
-// response is paused: then the API continues the use, and otherwise it refuses the use.
+// use returns the part of a use, with its result if that is the next block; merged reports that. ok is false for a use
+// that the response must omit: one of an unknown tool or with incomplete arguments, and one without a result, unless
+// the response is paused. The API continues a use of a paused response, and refuses any other use without a result.
 func (s *blocks) use(b, next *contentBlock, paused bool, uses *model.Uses) (p state.Part, merged, ok bool) {
 	name := hostedNames[b.name]
 	args, whole := state.CompactObject(b.arguments())

@@ -194,8 +194,9 @@ type opaque struct {
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// thinking translates a thinking part. It reports false unless the requested family of models produced the part (A12);
-// an imported transcript does not name that family.
+// thinking translates a thinking part. It reports false for a part that lacks the content which it must be sent back
+// with, and for one of another family of models than the requested one (A12). A part of an imported transcript names
+// only the provider.
 func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	var o opaque
 	if p.OpaqueBy != provider && p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil {
