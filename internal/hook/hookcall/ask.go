@@ -25,19 +25,20 @@ type Bound struct {
 	Timeout time.Duration // 0 means the default of the point
 
 	// Objects makes a failure of the hook count as an objection: before a tool it denies the call, and at the input
-	// and at a stop it makes the run fail (Answer.Failed). Without it Ask ignores the failure. It has no effect for
-	// hooks at the other points, which cannot object.
+	// and at a stop it makes the run fail (Answer.Failed). Without it Ask only counts and returns the failure. It has
+	// no effect for hooks at the other points, which cannot object, or if the context of Ask has ended.
 	Objects bool
 }
 
 // Ask calls hooks and returns their combined answer, with the number of failures, and their errors joined. It stops
 // waiting for a hook that does not return at its time limit or at the end of ctx; calls then counts that hook until
-// it returns. A hook that panics has failed. If ctx ends, the answer is incomplete and must not be used.
+// it returns. A hook that panics has failed. If ctx ends, the answer may be incomplete and must not be used.
 //
-// Ask calls input hooks in order: the first refusal decides, and each hook gets the text that the previous ones left.
-// It calls pre_tool hooks in order: the first denial decides, approvals add up, and each hook gets the arguments as
-// edited by the previous ones. At a stop it calls them in order until one blocks or prevents. At the other points it
-// calls all hooks concurrently, and keeps their notes in the order of the hooks.
+// Ask calls input hooks in order until one refuses, and each hook gets the text that the previous ones left. It calls
+// pre_tool hooks in order until one denies; approvals add up, and each hook gets the arguments as the previous ones
+// edited them. At a stop it calls hooks in order until one blocks or prevents. At these points a failure that counts as
+// an objection (Bound.Objects) also ends the sequence. At the other points Ask calls all hooks concurrently, and keeps
+// their notes in the order of the hooks.
 func Ask(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.Request) (hook.Answer, error) {
 	if r.Point == hook.Input || r.Point == hook.PreTool || r.Point == hook.Stop {
 		return inOrder(ctx, calls, hooks, r)
@@ -92,9 +93,11 @@ func inOrder(ctx context.Context, calls *timelimit.Calls, hooks []Bound, r hook.
 	return all, errors.Join(errs...)
 }
 
+// objection returns the answer that stands for a failed hook. A model reads the text of a denial.
 func objection(p hook.Point, err error) hook.Answer {
 	text := err.Error()
 	if p == hook.PreTool {
+		text += ". Only an operator can repair the hook: continue without this call"
 		return hook.Answer{Deny: &text}
 	}
 	return hook.Answer{Failed: &text}

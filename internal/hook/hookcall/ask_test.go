@@ -60,6 +60,7 @@ func TestAsk(t *testing.T) {
 	})
 	impatient := bound(true, hangs)
 	impatient[0].Timeout = time.Nanosecond
+	const repair = ". Only an operator can repair the hook: continue without this call" // a model reads it
 	for name, tt := range map[string]struct {
 		point hook.Point
 		hooks []hookcall.Bound
@@ -75,10 +76,10 @@ func TestAsk(t *testing.T) {
 		"first denial":      {hook.PreTool, bound(true, silent, deny, panics), hook.Answer{Deny: text("no")}, ""},
 		"approvals add up":  {hook.PreTool, bound(true, approve, silent), hook.Answer{Approval: true}, ""},
 		"edits go on":       {hook.PreTool, bound(true, edit, more), hook.Answer{Arguments: json.RawMessage(`{"n":2}`)}, ""},
-		"failure objects":   {hook.PreTool, bound(true, fails), hook.Answer{Deny: text("hook h failed: out of order"), Failures: 1}, "out of order"},
+		"failure objects":   {hook.PreTool, bound(true, fails), hook.Answer{Deny: text("hook h failed: out of order" + repair), Failures: 1}, "out of order"},
 		"failure is passed": {hook.PreTool, bound(false, fails, approve), hook.Answer{Approval: true, Failures: 1}, "out of order"},
-		"panic":             {hook.PreTool, bound(true, panics), hook.Answer{Deny: text("hook h failed: the hook's program panicked: correct it: ouch"), Failures: 1}, "ouch"},
-		"time-out":          {hook.PreTool, impatient, hook.Answer{Deny: text("hook h failed: no answer within its timeout of 1ns: start or repair the hook, or raise its timeout"), Failures: 1}, "no answer"},
+		"panic":             {hook.PreTool, bound(true, panics), hook.Answer{Deny: text("hook h failed: the hook's program panicked: correct it: ouch" + repair), Failures: 1}, "ouch"},
+		"time-out":          {hook.PreTool, impatient, hook.Answer{Deny: text("hook h failed: no answer within its timeout of 1ns: start or repair the hook, or raise its timeout" + repair), Failures: 1}, "no answer"},
 		"first block":       {hook.Stop, bound(true, silent, block, prevent), hook.Answer{Block: text("go on")}, ""},
 		"first prevention":  {hook.Stop, bound(true, prevent, block), hook.Answer{Prevent: text("stop")}, ""},
 		"stop objects":      {hook.Stop, bound(true, fails), hook.Answer{Failed: text("hook h failed: out of order"), Failures: 1}, "out of order"},
