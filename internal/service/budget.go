@@ -22,9 +22,9 @@ type budget struct {
 
 type budgetKey struct{}
 
-// WithBudget returns a context that limits the time of its calls of the store: to
-// about d in total or, if each is set, to d for each call, for requests that make
-// many calls or wait. Time during which several calls run counts at most once.
+// WithBudget returns a context that limits the time of its calls of the store of a Service, or of a Budgeted one: to
+// about d in total or, if each is set, to d for each call, for requests that make many calls or wait. Time during which
+// several calls run counts at most once.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }
@@ -60,7 +60,7 @@ func spend(ctx context.Context) (_ context.Context, done func()) {
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.left = max(0, left-time.Since(began))
+		b.left = max(0, min(b.left, left-time.Since(began))) // less if a later call has ended first
 	}
 }
 
