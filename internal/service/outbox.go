@@ -48,9 +48,9 @@ const (
 	outboxFlush = 2 * time.Second
 )
 
-// outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it, the oldest
-// messages first. The store has the changes, so the sweeper of a worker publishes a message that is lost with this
-// process, that the bus refuses too often, or that does not fit into the outbox.
+// outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it, usually the
+// oldest messages first. A message may be lost with this process, be refused by the bus too often, or not fit into the
+// outbox. The store has the change, so the sweeper of a worker then publishes the turn.
 //
 // While messages wait, outbox adds a new one behind them: runs that clients submit while the bus is unavailable start
 // before later ones. outbox has many fields because one lock guards the queue, the state of the bus, and the
@@ -73,7 +73,7 @@ type outbox struct {
 	away    bool      // the latest attempts have failed
 	since   time.Time // when away became true
 	slow    bool      // a caller has waited outboxPatience in vain, and no attempt has succeeded since
-	full    bool      // lost messages were logged since the bus became unavailable
+	full    bool      // a full queue was logged since the bus became unavailable
 	idle    chan struct{}
 	quit    chan struct{}
 }
@@ -106,8 +106,9 @@ var tried = func() chan struct{} {
 	return c
 }()
 
-// post adds a message, and returns a channel that is closed when its first attempt is over, or that is closed already
-// while the bus is unavailable or slow. send must be idempotent, and must not reference the memory of its request.
+// post adds a message, and returns a channel that is closed when its first attempt is over or the message is dropped,
+// or that is closed already while the bus is unavailable or slow. send must be idempotent, and must not reference the
+// memory of its request.
 func (o *outbox) post(send func(context.Context) error) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,6 +158,10 @@ func (l *letter) wasTried() {
 func (o *outbox) wait(l *letter) {
 	if len(o.waiting) >= o.most {
 		o.drop(l)
+		if !o.full {
+			o.full = true
+			o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes its turn", "waiting", len(o.waiting), "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation; turnpike_outbox_dropped_total counts these messages")
+		}
 		return
 	}
 	at := len(o.waiting)
@@ -174,10 +179,6 @@ func (o *outbox) wait(l *letter) {
 func (o *outbox) drop(l *letter) {
 	l.wasTried()
 	o.lost.Inc()
-	if !o.full {
-		o.full = true
-		o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes it instead", "waiting", len(o.waiting), "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation; turnpike_outbox_dropped_total counts these messages")
-	}
 }
 
 // failed records that the bus is unavailable. The caller holds mu.
@@ -231,8 +232,8 @@ func (o *outbox) pump() {
 	}
 }
 
-// part returns the next letters to send, in order: those with numbers from the argument on, or the oldest if there are
-// none. If it returns no letters, the caller must end the pump.
+// part returns the next letters to send, at most outboxPart, in order: those with numbers from the argument on, or the
+// oldest if there are none. If it returns no letters, the caller must end the pump.
 func (o *outbox) part(from uint64) []*letter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -262,10 +263,10 @@ func (o *outbox) part(from uint64) []*letter {
 	return slices.Clone(o.waiting[first:min(first+n, len(o.waiting))])
 }
 
-// settle removes from the queue the letters that were sent, and those that the bus has refused too often. It returns
-// the number of the letter to continue at, and whether to pause before. As long as all attempts fail it continues
-// with the next letters, because the bus may refuse only some, such as those for a stream without a leader; otherwise
-// with the oldest.
+// settle removes from the queue the letters that were sent, those that the bus has refused too often, and those that a
+// closed bus can no longer store. It returns the number of the letter to continue at, and whether to pause before. As
+// long as all attempts fail it continues with the next letters, because the bus may refuse only some, such as those for
+// a stream without a leader; otherwise with the oldest.
 func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,6 +284,7 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 			if l.refusals++; l.refusals > outboxRefusals {
 				l.sent = true
 				o.drop(l)
+				o.log.Warn("NATS refuses a message, which was dropped: a worker's sweeper publishes its turn", "error", errs[i], "hint", "run `turnpike doctor`: a stream may have no leader; turnpike_outbox_dropped_total counts these messages")
 			}
 		}
 	}

@@ -98,7 +98,8 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const letters = 300
-		o, m := newOutbox(slog.New(slog.DiscardHandler), 1000), &mailbox{take: none}
+		var log bytes.Buffer
+		o, m := newOutbox(slog.New(slog.NewJSONHandler(&log, nil)), 1000), &mailbox{take: none}
 		for n := range letters {
 			<-o.post(m.letter(n))
 		}
@@ -113,6 +114,9 @@ func TestOutboxPassesRefusedMessages(t *testing.T) {
 		}
 		if n := figure(t, o.lost); n != 50 {
 			t.Errorf("%v messages were dropped, want 50", n)
+		}
+		if refused, full := strings.Count(log.String(), "NATS refuses a message"), strings.Count(log.String(), "is full"); refused != 50 || full != 0 {
+			t.Errorf("the log has %d refused messages and says %d times that the queue is full, want 50 and 0", refused, full)
 		}
 		o.close()
 	})
