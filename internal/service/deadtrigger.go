@@ -34,7 +34,9 @@ func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) erro
 		letter.Cut = true // the stream may still have it
 	} else if body, err := m.Body(ctx); err == nil {
 		dead.Data = body
-	} else if !errors.Is(err, ErrNoMessage) {
+	} else if errors.Is(err, ErrNoMessage) {
+		letter.Cut = true // a replay must not deliver an empty message
+	} else {
 		return err
 	}
 	data, err := json.Marshal(dead)
@@ -48,7 +50,7 @@ func (r *runner) bury(ctx context.Context, m StreamMessage, p *api.Problem) erro
 // addLetter sets the status and the advice of a letter with a message that a trigger has refused.
 func (s *Triggers) addLetter(ctx context.Context, d bus.DeadLetter, l *api.DeadLetter) error {
 	if d.Cut {
-		l.Advice = "the message is too large for a dead letter, so it cannot be replayed: publish it again"
+		l.Advice = "the letter does not hold the message, which was too large or was deleted from its stream, so it cannot be replayed: publish the message again if you still need its run"
 		return nil
 	}
 	first := submission{key: d.Message, delivered: string(sourceTrigger) + " " + d.Key}
