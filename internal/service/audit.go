@@ -26,9 +26,9 @@ func (k *core) note(ctx context.Context, c access.Caller, o Operation, target st
 	k.appendEntry(ctx, c, e)
 }
 
-// appendEntry stores an entry. If that fails, it logs the entry. For a change that took effect it logs
-// an error, which the logger never drops. For a change that failed as well it logs a warning: while
-// the store refuses all writes, every request logs one, and the logger limits repeated warnings.
+// appendEntry stores an entry, if there is an audit. If that fails, it logs the entry: as an error, or as a warning if
+// the outcome of the operation is unknown. While the store refuses all writes, every request logs such a warning. The
+// logger of the programs (internal/app) limits repeated warnings, but no errors.
 func (k *core) appendEntry(ctx context.Context, c access.Caller, e api.AuditEntry) {
 	if !k.cfg.Audited {
 		return

@@ -41,8 +41,9 @@ type batchIn struct {
 }
 
 // SubmitBatch starts the runs of a batch. It checks all of them before it creates the first. If it fails later, for
-// example because the store fails, some of the runs may exist: a repetition with the same key completes the batch. It
-// reads the runs from in.Body, not from in.Request. It finishes the batch even if its caller disconnects.
+// example because the store fails, some of the runs may exist: a repetition with the same key and content completes the
+// batch, if the runs still pass the checks. It reads the runs from in.Body, not from in.Request. Once the checks are
+// made it continues even if its caller disconnects, for at most a minute (batchTimeout).
 func (s *Submissions) SubmitBatch(ctx context.Context, c access.Caller, in Submission) (api.BatchAccepted, error) {
 	if err := s.permit(ctx, c, SubmitBatch); err != nil {
 		return api.BatchAccepted{}, err
@@ -199,10 +200,10 @@ func inRun(i int, err error) error {
 // batch that is submitted again with its key is the same batch, completed if necessary.
 //
 // MaxParallel divides a batch into that many sequences, in each of which one run starts after another
-// (see state.State.InLane). createBatch stores each run after its predecessor. It starts a run that
-// has a successor only when the whole batch is stored, so that the end of the run finds the
-// successor. If this gateway dies before that, the stored runs still execute: the sweeper starts a
-// run whose predecessor had ended by then, and a run without a stored successor has nothing to start.
+// (see state.State.InLane). createBatch stores each run after its predecessor. It starts a run that has a successor
+// only when the whole batch is stored, so that the end of the run finds the successor. If createBatch fails or this
+// gateway dies before that, the stored runs still execute: the sweeper starts queued runs, and pending ones whose
+// predecessor had ended by then. A run without a stored successor has nothing to start.
 func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) (state.RunID, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {
@@ -283,9 +284,9 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 	return first, nil
 }
 
-// batchStarts returns two functions. start publishes the first turn of a run, unless the run is pending in its batch
-// or was started before. wait waits until the outbox has tried once to publish each of these turns, at most
-// outboxPatience. Turns of a large batch go to the queue for noisy tenants.
+// batchStarts returns two functions. start posts the first turn of a run to the outbox, unless the run is pending in
+// its batch or has changed since it was created. wait waits until the outbox has tried once to publish each of these
+// turns, at most outboxPatience. Turns of a large batch go to the queue for noisy tenants.
 func (s *Submissions) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	var mu sync.Mutex
 	var firsts []<-chan struct{}

@@ -15,8 +15,9 @@ import (
 // Batches are the batches of a tenant.
 type Batches struct{ *core }
 
-// Get returns a batch with a page of its runs, by index. The problem is batch_not_found if it does not exist, or
-// waiting_restore while only a newer copy of the store may have it.
+// Get returns a batch with a page of its runs that were not deleted, by index. It records runs that the store has lost.
+// The problem is batch_not_found if the tenant has no such batch, or waiting_restore while only a newer copy of the
+// store may have it.
 func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Batch{}, err
@@ -152,9 +153,9 @@ func (s *Batches) List(ctx context.Context, c access.Caller, p Page) (api.Page[a
 	return api.NewPage(list, next), nil
 }
 
-// batchHeads returns a run of each batch of a tenant, the newest first, and the next cursor. It
-// reads a bounded number of runs after the cursor, so it may return fewer than limit. It omits a
-// batch if all its runs were deleted.
+// batchHeads returns one run of each of up to limit batches of a tenant after the cursor, the newest first, and the
+// next cursor. It reads a bounded number of runs, so it may return fewer, even none, although a cursor follows. It
+// omits a batch if all its runs were deleted.
 func (s *Batches) batchHeads(ctx context.Context, tenant, cursor string, limit int) (heads []state.State, next string, err error) {
 	for range batchLooks {
 		page, err := s.store.List(ctx, state.Filter{Tenant: tenant, Limit: batchLook, Cursor: cursor})

@@ -22,10 +22,10 @@ const (
 	concurrentAborts = 16
 )
 
-// CancelMany cancels the runs in flight of the caller's tenant that match a filter, the newest first, at most 1,000
-// (cancelAtOnce); NextCursor continues. If a cancellation fails, CancelMany still tries the other runs, and then
-// returns the error. The caller may repeat the request: a run with a pending abort keeps it. With DryRun it only
-// lists the runs.
+// CancelMany cancels the newest runs in flight of the caller's tenant that match a filter, at most 1,000
+// (cancelAtOnce), fewer if they are large; NextCursor continues. If a cancellation fails, CancelMany still tries the
+// other runs, and then returns the error. The caller may repeat the request: a run with a pending abort keeps it. With
+// DryRun it only lists the runs.
 func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRunsRequest) (api.CanceledRuns, error) {
 	if err := s.permit(ctx, c, CancelMany); err != nil {
 		return api.CanceledRuns{}, err

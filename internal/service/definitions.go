@@ -65,8 +65,8 @@ func (d *definitions) definition(ctx context.Context, tenant, name string, versi
 	return d.store.Agent(ctx, tenant, name, version)
 }
 
-// compiled returns a version of an agent, compiled; version 0 is the latest. All callers share the agent, so they
-// must not change it. All code that starts a run calls compiled, so it refuses a draft if the tenant requires review.
+// compiled returns a version of an agent, compiled; version 0 is the latest. All callers share the agent, so they must
+// not change it. compiled refuses a draft if the tenant requires review: what starts a run must call it.
 func (d *definitions) compiled(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
 	a, err := d.compiledDefinition(ctx, tenant, name, version)
 	if err == nil && a.Name != name && strings.HasPrefix(name, draftPrefix) {
@@ -188,8 +188,8 @@ func (d *definitions) draftOf(ctx context.Context, tenant string, given json.Raw
 	return def, stored, err
 }
 
-// warnings returns a warning for each resource that a definition refers to and that the deployment lacks, with its
-// position in the document that was sent. It reports only what it finds within lookupFor.
+// warnings returns warnings about resources that a definition refers to and that the deployment lacks, with their
+// positions in the document that was sent. It reports only what it finds within lookupFor, up to lookup.MaxWarnings.
 func (d *definitions) warnings(ctx context.Context, tenant string, sent []byte, a *agent.Agent) []api.Warning {
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()

@@ -58,10 +58,10 @@ func (s *Hooks) Known(ctx context.Context, tenant, name string) (string, error) 
 	return "/" + key.tenant + "/" + key.name, nil
 }
 
-// Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns. A repeated
-// delivery returns the run of the first one. Result.Ignored is set if the filter ignores the event, or if the
-// delivery only tests the URL. The problem is unauthenticated for a wrong signature, and also for an unknown hook or
-// one whose secret cannot be read, so that senders do not learn which hooks exist.
+// Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns nil. A repeated
+// delivery returns the run of the first one, until that run is deleted. Result.Ignored is set if the filter ignores the
+// event, or if the delivery only tests the URL. The problem is unauthenticated for a wrong signature, and also for an
+// unknown hook or one whose secret cannot be read, so that senders do not learn which hooks exist.
 func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	a.Tenant = cmp.Or(a.Tenant, s.cfg.Tenant)
 	key := hookKey{a.Tenant, a.Hook}
@@ -177,8 +177,8 @@ type deliveries struct {
 	signals     *Signals
 }
 
-// deliver starts one run or sends one signal for a delivery; the effect is durable when deliver returns. A repeated
-// delivery returns the run of the first.
+// deliver starts one run or sends one signal for a delivery; the effect is durable when deliver returns nil. A repeated
+// delivery returns the run of the first, until that run is deleted.
 func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
 	m := d.mapping
 	if m.run == nil {

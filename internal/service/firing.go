@@ -32,7 +32,8 @@ const (
 	waitingInterval = 5 * time.Second
 )
 
-// Keep fires schedules until ctx ends. Gateways share the work: one gateway at a time owns a timer of the store.
+// Keep fires schedules until ctx ends, except while a restored store waits for a decision. Gateways share the work: one
+// gateway at a time owns a timer of the store.
 //
 // Each instant starts at most one run, even if gateways crash. A gateway first stores the decision to fire in the
 // document of the schedule, with the id of the run, and then submits the run under a key with the instant. After a
@@ -93,9 +94,10 @@ func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 	return nil // the schedule was changed, or another gateway owns the timer now
 }
 
-// fire starts the run of the latest instant that is due, unless the instant is too late (CatchUp) or the settings
-// for overlaps prevent that. Before that it completes a firing that an earlier call has decided. It returns the
-// time at which the schedule is due next, or the zero time if the schedule is paused, deleted or never due again.
+// fire starts the run of the latest instant that is due, unless the instant is too late (CatchUp) or the settings for
+// overlaps prevent that; the run may instead wait for the end of another. Before that it completes a firing that an
+// earlier call has decided, even of a paused schedule. It returns the time at which the schedule is due next, or the
+// zero time if the schedule is paused, deleted or never due again.
 func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {

@@ -114,9 +114,9 @@ func (s *Fleet) Working() bool {
 	return false
 }
 
-// Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within
-// 10 minutes (shownFor) or that hold leases. A worker that has announced its end is listed only
-// while it holds leases. A worker without a heartbeat within 2 s (reachableFor) is unreachable.
+// Workers returns a page, by id, of the workers whose heartbeats have reached this gateway within 10 minutes (shownFor)
+// or that hold leases, expired ones included. A worker that has announced its end to this gateway is listed only while
+// it holds leases. A worker from which this gateway has received no heartbeat within 2 s (reachableFor) is unreachable.
 // Each has the number of runs on which it holds leases, and the ids of up to ten of them.
 func (s *Fleet) Workers(ctx context.Context, c access.Caller, p Page) (api.Page[api.Worker], error) {
 	if err := s.permit(ctx, c, ReadWorkers); err != nil {

@@ -30,7 +30,8 @@ func (k *core) askedBefore(ctx context.Context, id state.RunID) (all []string, e
 }
 
 // eachLog calls more with pages of the log of a run, then of the logs of its ancestors, until more returns false. It
-// reads each log from its last checkpoint on. It ends without an error at an ancestor that retention has deleted.
+// reads each log from its last checkpoint on. It ends without an error at a run that does not exist, for example an
+// ancestor that was deleted.
 func (k *core) eachLog(ctx context.Context, id state.RunID, more func(id state.RunID, log []state.Entry) bool) error {
 	for {
 		st, err := k.store.Load(ctx, id)

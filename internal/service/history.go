@@ -20,8 +20,8 @@ const (
 	pageWeight = 2 << 20
 )
 
-// eachPage calls visit with the log of a run after its first entries page by page, and the approximate memory of each
-// page in bytes, until visit returns true or an error.
+// eachPage calls visit with the log of a run from the entry after number after on, page by page, and with the
+// approximate memory of each page in bytes, until the log ends or visit returns true or an error.
 func (k *core) eachPage(ctx context.Context, id state.RunID, after int64, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
 	for more := true; more; {
 		page, err := k.store.LogPage(ctx, id, after, mostPage, pageWeight)
@@ -72,7 +72,8 @@ func (k *core) tail(ctx context.Context, st state.State) (log []state.Entry, err
 }
 
 // through returns the log of a run up to the responses and results of a turn, from the last checkpoint before that turn
-// on, or a problem if it takes more memory than maxView.
+// on, or a problem if it takes more memory than maxView. The log includes the first response of a later turn, if there
+// is one, which shows that the run has reached that turn.
 func (k *core) through(ctx context.Context, st state.State, turn int) (log []state.Entry, err error) {
 	err = k.InTurn(ctx, func() error {
 		from, err := k.checkpointBefore(ctx, st, turn)
@@ -106,7 +107,7 @@ func (k *core) checkpointBefore(ctx context.Context, st state.State, turn int) (
 			return 0, err
 		}
 		if len(found) == 0 || found[0].Checkpoint == nil {
-			return 0, fmt.Errorf("run %s: entry %d of its log is not a checkpoint, as its header says: the stored data is damaged: restore the store from a backup", st.ID, at)
+			return 0, fmt.Errorf("run %s: entry %d of its log must be a checkpoint and is not, so the stored data is damaged: restore the store from a backup", st.ID, at)
 		}
 		if found[0].Turn < turn {
 			break

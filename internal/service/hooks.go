@@ -242,9 +242,9 @@ func (s *Hooks) secrets(ctx context.Context, tenant string, settings api.HookSet
 	return values, nil
 }
 
-// checkSigner refuses a webhook whose secret is also the secret of a hook of the tenant: the receiver of the webhook
-// could deliver the signed events to that hook, and so start runs that the caller may not start. The error names the
-// field, with prefix before it.
+// checkSigner refuses a webhook that names a secret which a stored hook of the tenant names too: the receiver of the
+// webhook could deliver the signed events to that hook, and so start runs that the caller may not start. It does not
+// compare the values of secrets. The error names the field, with prefix before it.
 func (k *core) checkSigner(ctx context.Context, tenant, prefix string, w state.Webhook) error {
 	if len(w.Secret) == 0 {
 		return nil

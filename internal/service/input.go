@@ -302,8 +302,8 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 	return args, nil
 }
 
-// paired checks that the result of every tool call in a submitted history follows it directly
-// (I5). Models reuse ids, so an id is unique only within a message.
+// paired checks that the results of the tool calls of each message in a submitted history, one for each call, are in
+// the tool messages directly after it. Models reuse ids, so an id is unique only within a message.
 func paired(messages []state.Message) error {
 	var open []string
 	for i, m := range messages {

@@ -6,9 +6,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// noisy records, for each tenant, how often the store has marked the latest new runs as noisy. Each shard of the
-// store decides by its own runs of a tenant, so it never marks the first ones. While more than about one in five of a
-// tenant's new runs are marked, noisy treats all of them as noisy.
+// noisy records, for each tenant, how often the store has marked the latest new runs of this gateway as noisy. Each
+// shard of the store decides by its own runs of a tenant, so it never marks the first ones. If more than about one in
+// five of a tenant's new runs are marked for a while, noisy treats all of them as noisy.
 type noisy struct {
 	mu     sync.Mutex
 	levels map[string]int // only levels above zero

@@ -90,8 +90,8 @@ func placeCursor(items, n int) string {
 	return strconv.Itoa(items)
 }
 
-// eachRun calls visit with the newest runs that match a filter, at most f.Limit, and returns the cursor of the rest. It
-// holds one page of the store in memory at a time.
+// eachRun calls visit with the newest runs after f.Cursor that match a filter, at most f.Limit, and returns the cursor
+// of the rest, or "" at the end. It holds one page of the store in memory at a time. f.Limit must be positive.
 func (k *core) eachRun(ctx context.Context, f state.Filter, visit func(state.State)) (next string, err error) {
 	f.Bytes = ListBytes
 	for {

@@ -162,7 +162,7 @@ func ProblemOf(err error) *api.Problem {
 		p.RetryAfter = RetryAfter
 		return p
 	case errors.Is(err, state.ErrFormat):
-		p := problem(unavailable, api.CodeNewerBuild, "%v; nothing was changed: retry, another gateway may be upgraded already", err)
+		p := problem(unavailable, api.CodeNewerBuild, "%v, or retry: another gateway may be upgraded already", err)
 		p.RetryAfter = RetryAfter
 		return p
 	case errors.Is(err, state.ErrNotFound):

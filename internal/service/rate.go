@@ -27,16 +27,16 @@ func checkRate(perMinute int) error {
 // rateOf returns the limit of a setting max_per_minute; 0 is the default.
 func rateOf(perMinute int) int { return cmp.Or(perMinute, defaultRate) }
 
-// limiter allows a number of deliveries in any minute, which may all come at once. It keeps 8 bytes for each delivery
-// of the last minute. Its zero value is ready for use.
+// limiter allows a number of deliveries in any minute, which may all come at once. Each gateway has its own limiters. A
+// limiter keeps some 8 bytes for each delivery of the last minute or later. Its zero value is ready for use.
 type limiter struct {
 	mu    sync.Mutex
 	start time.Time
 	taken []time.Duration // ascending: when each delivery is allowed, since start
 }
 
-// allow returns 0 and counts a delivery if fewer than limit were counted in the last minute. Otherwise it counts
-// nothing, and returns the time after which a delivery is allowed.
+// allow returns 0 and counts a delivery if fewer than limit were counted in the last minute or reserved for later.
+// Otherwise it counts nothing, and returns the time after which a delivery is allowed, unless others come first.
 func (l *limiter) allow(limit int) (after time.Duration) {
 	after, _ = l.take(limit, false)
 	return after

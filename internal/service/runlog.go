@@ -44,7 +44,7 @@ func (l *RunLog) read(ctx context.Context, page *state.LogPage, after int64, lim
 	*page = state.LogPage{} // becomes free
 	*page, l.err = l.store.LogPage(eachCall(ctx), l.id, after, limit, pageWeight)
 	if l.err == nil && len(page.Entries) == 0 {
-		l.err = fmt.Errorf("read log of run %s: entry %d is missing", l.id, after+1)
+		l.err = fmt.Errorf("read log of run %s: entry %d is missing: retry; if the run was not deleted meanwhile, the stored data is damaged: restore the store from a backup", l.id, after+1)
 	}
 	return l.err == nil
 }

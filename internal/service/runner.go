@@ -245,7 +245,7 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 		return outcomeRetried, temporary
 	}
 	if err := r.bury(ctx, m, p); err != nil {
-		r.s.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
+		r.s.log.Warn("storing a dead letter failed, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
 		_ = m.Nak(retryDelay(m.Delivered()))
 		return outcomeRetried, true
 	}

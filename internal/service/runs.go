@@ -44,7 +44,7 @@ func (s *Runs) Log(ctx context.Context, c access.Caller, id string) (*RunLog, er
 }
 
 // Entries returns up to p.Limit log entries of a run with numbers above after, fewer if they are large, and the number
-// to pass as the next after, or 0 at the end. It ignores p.Cursor.
+// to pass as the next after, or 0 if the log had no more entries. It ignores p.Cursor.
 func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
 	st, err := s.Get(ctx, c, id)
 	if err != nil {
@@ -83,8 +83,9 @@ func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error)
 // Clean deletes the runs whose retention has ended. It returns when ctx ends.
 func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
 
-// Delete deletes an ended run and all runs below it. If an earlier deletion has failed halfway, Delete removes the rest
-// before it returns state.ErrDeleted.
+// Delete deletes a run with all runs below it. They must have ended, and the run must not be the child of a run that
+// exists; errors are as for retention.Cleaner.Delete. If an earlier deletion has failed halfway, Delete removes the
+// rest before it returns state.ErrDeleted.
 func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteRun); err != nil {
 		return err
@@ -176,7 +177,8 @@ type Canceling struct {
 	Reason string
 
 	// Published reports that the request is a message of the bus that workers receive too, and that the bus repeats
-	// until it is acknowledged: a failure is not noted in the audit.
+	// until it is acknowledged: the audit does not record a failure, and it records an ended run as cancelled, because
+	// a worker may have ended the run for the same message.
 	Published bool
 }
 

@@ -56,8 +56,8 @@ type storedSchedule struct {
 
 // scheduleStatus is the part of a schedule that Turnpike changes.
 type scheduleStatus struct {
-	// Seen is the latest instant about which a gateway has decided, or the later time at which the schedule
-	// was stored or resumed. The schedule never fires for Seen or an earlier instant, whatever clocks show.
+	// Seen is the latest instant about which a gateway has decided, or the later time at which the schedule was stored
+	// or resumed. No gateway decides again about Seen or an earlier instant, whatever clocks show.
 	Seen state.Time `json:"seen"`
 
 	// Pending is a firing that a gateway has decided, and whose run may not have been started yet.
@@ -210,9 +210,9 @@ func lateness(settings api.ScheduleSettings) time.Duration {
 }
 
 // change replaces a schedule with the result of fn, and returns the result. fn receives nil if there is no schedule.
-// If another request changes the schedule at the same time, change calls fn again, so fn must have no side effects
-// other than on was; after maxScheduleChanges of these the error is a problem. If fn returns nil, change stores
-// nothing and returns the stored schedule, which may be nil.
+// If another request changes the schedule at the same time, change calls fn again with the new one, so fn must not
+// depend on earlier calls; after maxScheduleChanges attempts the error is a problem. If fn returns nil, change stores
+// nothing and returns what fn received, which may be nil.
 func (s *Schedules) change(ctx context.Context, tenant, name string, fn func(was *storedSchedule) (*storedSchedule, error)) (*storedSchedule, error) {
 	for range maxScheduleChanges {
 		was, raw, err := s.load(ctx, tenant, name)
@@ -253,8 +253,8 @@ func (s *Schedules) load(ctx context.Context, tenant, name string) (*storedSched
 	return &stored, raw, nil
 }
 
-// checkSoon makes a schedule due soon, before it is changed. Should this gateway die before setTimer, another
-// one finds out then when the schedule is due.
+// checkSoon sets the timer of a schedule to fireLease from now. A request that changes the schedule calls checkSoon
+// first and setTimer last: if its gateway dies in between, the gateway that claims the timer sets it.
 func (s *Schedules) checkSoon(ctx context.Context, tenant, name string, now time.Time) error {
 	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, now.Add(fireLease))
 }
@@ -420,8 +420,8 @@ func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, pau
 	return s.shown(name, *stored, now.Time), err
 }
 
-// Run starts the run of a schedule now, even if the schedule is paused or an earlier run has not ended. Calls with
-// the same key return the same run; an empty key always starts a run.
+// Run starts the run of a schedule now, even if the schedule is paused or an earlier run has not ended. Calls with the
+// same key return the same run until that is deleted; each call with an empty key starts another.
 func (s *Schedules) Run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
 	if err := s.permit(ctx, c, RunSchedule); err != nil {
 		return state.State{}, err

@@ -109,8 +109,9 @@ type Service struct {
 	stop func()
 }
 
-// New returns a service over a store and a bus. The service waits for the store only as long as the budget of a request
-// lasts: see [WithBudget]. The error reports metrics that cfg.Registry refuses. The caller must call Close.
+// New returns a service over a store and a bus. A request whose context has a budget waits for the store no longer than
+// that, see [WithBudget], and up to two seconds more for its audit entry. The error reports metrics that cfg.Registry
+// refuses. The caller must call Close.
 func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}
@@ -172,12 +173,13 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Stop makes reads of logs that wait for their turn, now or later, fail with ErrStopped. It may be called several
+// Stop makes reads of logs that must wait for their turn, now or later, fail with ErrStopped. It may be called several
 // times.
 func (s *Service) Stop() { s.stop() }
 
-// Close waits up to two seconds until the bus has all messages that the service must publish, and ends the goroutine
-// that publishes them. The sweeper of a worker publishes the rest. The caller must not use the service afterwards.
+// Close waits up to two seconds until the bus has all messages that the service must publish, and drops the rest: the
+// sweeper of a worker publishes their turns. An attempt that has begun may end after Close. The caller must not use the
+// service afterwards.
 func (s *Service) Close() { s.core.outbox.close() }
 
 // core is what all parts of a service share. It has many methods because every part reads runs, checks callers and
@@ -200,8 +202,10 @@ type core struct {
 	quit      chan struct{}
 }
 
-// load returns the run with the id name, if the caller may see it. The problem of a run of another tenant is that of a
-// run that does not exist: run_not_found, or waiting_restore while only a newer copy of the store may have the run.
+// load returns the run with the id name, if the caller may see it. The error of a run that the caller may not see is
+// that of a run that does not exist: state.ErrNotFound, or restore.ErrWaiting while only a newer copy of the store may
+// have the run. For a deleted run of any tenant it is state.ErrDeleted. The caller must not use the run if there is an
+// error.
 func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
 	id, err := state.ParseRunID(name)
 	if err != nil {
@@ -255,8 +259,8 @@ var ErrStopped = errors.New("this gateway is shutting down, so it reads nothing 
 // The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
-// InTurn calls read once fewer than eight (concurrentReads) other reads are running, and returns its error. It
-// returns ErrStopped if the service stops first, and the error of ctx if ctx ends first.
+// InTurn calls read once fewer than eight (concurrentReads) other reads are running, and returns its error. If the
+// service stops or ctx ends while InTurn waits, it returns ErrStopped or the error of ctx.
 func (k *core) InTurn(ctx context.Context, read func() error) error {
 	select {
 	case k.reading <- struct{}{}:

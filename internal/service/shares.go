@@ -37,8 +37,8 @@ func newShares() *shares {
 	return &shares{all: semaphore.NewWeighted(triggersAtOnce), bytes: semaphore.NewWeighted(triggerBytes), tenants: map[string]*tenantShare{}}
 }
 
-// enter waits until a trigger of a tenant may process a message of size bytes. If err is nil, the caller must call
-// leave; more than one call has no effect.
+// enter waits until a trigger of a tenant may process a message of size bytes. The error is that of ctx. If it is nil,
+// the caller must call leave; further calls have no effect.
 func (s *shares) enter(ctx context.Context, tenant string, size int64) (leave func(), err error) {
 	own, done := s.of(tenant)
 	if err := own.Acquire(ctx, 1); err != nil {

@@ -187,9 +187,9 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 
 // checkSignal checks the caller's role for the content of a signal: approvals need an approver, an
 // answer needs an approver or a submitter, everything else a submitter. fourEyes reports that the
-// signal has decisions and the tenant requires four eyes. checkSignal then also refuses a caller who
-// is a requester in the run or an ancestor (see state.Askers). The caller of checkSignal must have
-// read st before: then the log that checkSignal reads includes all entries that led to the wait in st.
+// signal has decisions and the tenant requires four eyes. checkSignal then also refuses a caller who is a requester in
+// the run or an ancestor (see state.Askers), and a decision with the hash of a call that does not wait in st. It reads
+// the log after st was read, so the log includes all entries that led to the wait in st.
 func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
 	switch {
 	case len(sig.Approvals) > 0 && !c.May(access.Approver):
@@ -220,9 +220,9 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 	return true, nil
 }
 
-// checkEdits refuses edited arguments that violate the schema in the agent's definition.
-// The worker makes the same check, but its error reaches the model and not the editor.
-// Only the worker checks calls of child runs, and tools whose service provides the schema.
+// checkEdits refuses edited arguments that violate the schema in the agent's definition. The worker makes the same
+// check, but its error reaches the model and not the editor. Only the worker checks calls of child runs, tools whose
+// schema is not in the definition, and agents that this gateway cannot read or compile.
 func (s *Signals) checkEdits(ctx context.Context, st state.State, approvals []state.Approval) error {
 	if st.Waiting == nil {
 		return nil
@@ -272,7 +272,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 	if loadErr != nil {
 		return err // without the addition
 	}
-	waits := "no signal"
+	waits := "nothing now, so read it again later"
 	if w := st.Waiting; w != nil {
 		waits = string(w.Reason)
 		for i, call := range w.Calls {
@@ -288,7 +288,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 
 // staleApproval returns the problem of a decision about a call that does not wait.
 func staleApproval() error {
-	return problem(conflict, api.CodeStaleApproval, "the call that waits now is not the one that you read: read the run again, and decide again")
+	return problem(conflict, api.CodeStaleApproval, "no call with the hash of your decision waits now: read the run again, and decide again")
 }
 
 func signalOf(req api.SignalRequest) (state.Signal, error) {

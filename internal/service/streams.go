@@ -48,8 +48,9 @@ type ConsumerSpec struct {
 
 // StreamConsumer is a durable consumer that all gateways share.
 type StreamConsumer interface {
-	// Fetch calls take with up to most messages, as they arrive, until ctx ends or the server ends the request. The
-	// error is nil even if there were no messages; after an error the caller must open the consumer again.
+	// Fetch calls take with up to most messages, as they arrive, until it has most of them, ctx ends or the server ends
+	// the request. The error is nil even if there were no messages or ctx has ended; after an error the caller must
+	// open the consumer again.
 	Fetch(ctx context.Context, most int, take func(StreamMessage)) error
 }
 

@@ -85,11 +85,11 @@ type Submissions struct {
 	largeForks *turnstile.Turnstile
 }
 
-// Submit stores a run and publishes its first turn. The run is durable when Submit returns nil; the
-// outbox publishes the turn as soon as the bus accepts it. A submission with the key and the content
-// of an earlier one returns the run of the earlier one, in its current state, even if a new run
-// would be refused now, for example because its agent was deleted. The caller must still have the
-// right to submit. The error is state.ErrIdempotencyConflict if the key was used with other content.
+// Submit stores a run and publishes its first turn, unless the run starts later. The run is durable when Submit returns
+// nil; the outbox publishes the turn as soon as the bus accepts it. A submission with the key and the content of an
+// earlier one returns the run of the earlier one, in its current state, even if a new run would be refused now, for
+// example because its agent was deleted. The caller must still have the right to submit. After the deletion of that run
+// the submission starts another. The error is state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err
@@ -129,7 +129,7 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 		return state.State{}, err
 	}
 	if settings.Review {
-		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s requires a review of definitions before they run: save it as an agent, and ask an author or admin who has not saved it to publish it", c.Tenant)
+		return state.State{}, problem(denied, api.CodeForbidden, "tenant %s requires a review of definitions before they run: save the definition as an agent, and ask an author or admin who has not saved it to publish it", c.Tenant)
 	}
 	if req.Agent != "" {
 		return state.State{}, invalid("agent and definition are both given: remove one; POST /v1/runs runs a saved agent")
@@ -305,8 +305,8 @@ func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) 
 	}
 }
 
-// fingerprint identifies the content of a submission, independently of the formatting of its JSON. It adds the agent,
-// because a submission over the bus may name its agent only in the subject.
+// fingerprint identifies the content of a submission, independently of white space and the order of fields if that is a
+// JSON object. It adds the agent, because a submission over the bus may name its agent only in the subject.
 func fingerprint(sub submission) string {
 	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Tenants are the tenants and their settings. A caller sees only its own tenant. Admins of the deployment see and
-// change all, because a tenant must not extend its own rights.
+// Tenants are the tenants and their settings. Admins of the deployment see and change all. Other admins see only their
+// own tenant and cannot change it, because a tenant must not extend its own rights.
 type Tenants struct {
 	*core
 
@@ -112,11 +112,11 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 	return api.Tenant{Name: name, TenantSettings: settings}, nil
 }
 
-// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the webhook tests, the
-// evaluations and the files of a tenant, and closes it for submissions over the bus. Its agents and runs stay, but
-// model calls that need a file fail. Until it is put again, the tenant is suspended and keeps its restrictions; the
-// default tenant is not suspended, and loses them. After an error some of these may be deleted; a repetition deletes
-// the rest.
+// Delete deletes the settings, the schedules, the hooks, the triggers, the memories, the webhook tests, the evaluations
+// and the files of a tenant, and closes it for submissions over the bus; if only the latter fails, Delete logs that and
+// returns nil. The rest stays, such as its agents, runs and keys, but model calls that need a file fail. Until it is
+// put again, the tenant is suspended and keeps its restrictions; a default tenant is not suspended, and loses them.
+// After an error some of these may be deleted; a repetition deletes the rest.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -136,7 +136,7 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 		return err
 	}
 	if err := s.bus.CloseTenant(ctx, name); err != nil {
-		s.log.Warn("tenant deleted, but it still accepts submissions over NATS", "error", err, "tenant", name, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation. Then create the tenant again and delete it again")
+		s.log.Warn("tenant deleted, but its stream may still accept submissions over NATS", "error", err, "tenant", name, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation. Then create the tenant again and delete it again")
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ type Tokens struct {
 	tokens *access.Tokens
 }
 
-// Create issues a token. Only an API key with the role issuer may, and the token ends with that key. The text of the
-// token is only in the result: it cannot be read later.
+// Create issues a token. Only an API key with the role issuer may, and the token becomes invalid with that key at the
+// latest. The text of the token is only in the result: it cannot be read later.
 func (s *Tokens) Create(ctx context.Context, c access.Caller, req api.TokenRequest) (api.NewToken, error) {
 	if err := s.permit(ctx, c, CreateToken); err != nil {
 		return api.NewToken{}, err

@@ -48,10 +48,12 @@ type runner struct {
 	later  bool         // a call of flush is scheduled
 }
 
-// Keep starts runs and sends signals for the messages of all triggers, until ctx ends; it returns when no message
-// is in progress. Gateways share the work: NATS delivers a message to one gateway, and to another only if the
-// first rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect is
-// durable. The id of the message is the idempotency key of the effect, so a second delivery has no second effect.
+// Keep starts runs and sends signals for the messages of triggers, until ctx ends; it returns when no message is in
+// progress. It does nothing for paused triggers and suspended tenants, while a restored store waits for a decision, and
+// without streams. Gateways share the work: NATS delivers a message to one gateway, and to another only if the first
+// rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect, if it has one, is
+// durable. The id of the message identifies the effect, so a second delivery has no second effect, unless the run was
+// deleted in between.
 func (s *Triggers) Keep(ctx context.Context) {
 	if s.cfg.Streams == nil {
 		return
@@ -175,7 +177,7 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 			r.mapping, err = s.compile(r.stored.TriggerSettings)
 		}
 		if err != nil {
-			s.log.Error("a stored trigger cannot be decoded, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
+			s.log.Error("a stored trigger is not valid for this build of Turnpike, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
 			continue
 		}
 		if s.limiters[key] == nil {

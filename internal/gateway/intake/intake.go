@@ -138,7 +138,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 		}
 	}
 	if err := i.bus.DeadLetter(ctx, letter); err != nil {
-		i.log.Warn("dead letter not stored, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
+		i.log.Warn("storing a dead letter failed, NATS redelivers the message", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
 		_ = m.Nak(service.RetryAfter * time.Second) // see above
 		return
 	}
