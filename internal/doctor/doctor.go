@@ -128,7 +128,7 @@ func otherStore(ctx context.Context, nc *nats.Conn, cfg deploy.Config) []state.F
 func storeWrites(ctx context.Context, s *natsstore.Store) state.Finding {
 	f := state.Finding{Name: "store: writes", OK: true, Broken: true, Detail: "taken"}
 	if err := s.Ready(ctx); err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "check in the log of nats-server whether its disk is full or max_file_store is reached. Restart nats-server after you have freed a full disk: it refuses further writes until then"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that this NATS user may write to the streams of the store, and in the log of nats-server whether its disk is full or max_file_store is reached. Restart nats-server after you have freed a full disk: it refuses further writes until then"
 	}
 	return f
 }

@@ -154,8 +154,8 @@ func (l *lostSearch) waiting(ctx context.Context, reason state.Reason, looked *i
 	return err
 }
 
-// newest calls fn for the newest runs that a filter selects, at most maxNamed, and reports whether there are more. It
-// reads at most maxPages pages: each page of all tenants costs the store several round trips for each tenant.
+// newest calls fn for the newest runs that a filter selects, and reports whether there may be more. It reads at most
+// maxNamed runs in at most maxPages pages: a page of all tenants may cost several round trips for each tenant.
 func (l *lostSearch) newest(ctx context.Context, f state.Filter, fn func(state.State) error) (more bool, err error) {
 	f.Limit, f.Bytes = maxNamed, pageBytes
 	for range maxPages {

@@ -60,9 +60,10 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 // atOnce is the number of tenants, and of runs, that doctor reads concurrently.
 const atOnce = 16
 
-// agentFindings checks the latest versions of the agents of the default tenant and of all stored tenants, for the
-// services of tools and hooks, agents and secrets that they refer to; beyond maxAgents agents it checks only the
-// services of tools. No finding is fatal: a service may start in a moment.
+// agentFindings checks whether what the latest versions of agents refer to exists, such as services, agents and
+// secrets. It looks at the agents of the default tenant and of all stored tenants, without those that this program
+// cannot compile; beyond maxAgents agents it checks only the services of NATS tools. No finding is fatal: a service may
+// start in a moment.
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	stored, err := store.DocumentNames(ctx, state.TenantDocument)
 	if err != nil {
@@ -103,8 +104,8 @@ func each[T any](items []T, fn func(i int, item T)) {
 	_ = group.Wait() // fn returns no errors
 }
 
-// sharesOf returns the numbers of agents to check of each tenant, at most maxAgents in total, and the number of tenants
-// that have more. The first tenants get theirs first.
+// sharesOf returns how many agents of each tenant to check, at most maxAgents in total, and the number of tenants that
+// have more agents than that. Earlier tenants take precedence. A tenant whose agents cannot be listed gets 0.
 func sharesOf(ctx context.Context, tenants []string, agents state.Agents) (shares []int, partly int) {
 	shares = make([]int, len(tenants))
 	each(tenants, func(i int, tenant string) {

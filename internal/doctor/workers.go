@@ -20,8 +20,9 @@ const workerPatience = 3 * time.Second
 // each sends one in 300 ms.
 const processPatience = 600 * time.Millisecond
 
-// heardWorkers receives the heartbeats of workers and gateways until stop is called. findings waits for the first one
-// of a worker. own is the kind of store of doctor's settings.
+// heardWorkers receives the heartbeats of workers and gateways until stop is called. findings may be called once: it
+// waits until processPatience after the call of heardWorkers and, if no worker was heard by then, until workerPatience
+// after that call; it does not wait after the end of ctx. own is the kind of store of doctor's settings.
 func heardWorkers(ctx context.Context, b bus.Membership, own string) (findings func() []state.Finding, stop func()) {
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
@@ -74,7 +75,8 @@ func heardWorkers(ctx context.Context, b bus.Membership, own string) (findings f
 }
 
 // severalStores is the finding that the processes of a deployment, or the settings of doctor, name different kinds of
-// store. Each process takes turns from the queue whose runs only its own store has.
+// store; there is none if they agree. All workers take turns from the same queues, also turns of runs that only the
+// store of the others has.
 func severalStores(processes map[string]map[string]bool, own string) []state.Finding {
 	kinds := slices.Sorted(maps.Keys(processes))
 	f := state.Finding{

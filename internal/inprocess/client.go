@@ -161,8 +161,9 @@ func (c *Client) Batch(ctx context.Context, id string) (api.Batch, error) {
 // batchInterval is the time between two reads of a batch that a caller waits for.
 const batchInterval = time.Second
 
-// WaitBatch returns a batch once all of its runs have ended, or the error of ctx. While the
-// servers are unavailable it waits for them. It does not call each, which must be nil.
+// WaitBatch returns a batch once all of its runs have ended or were deleted. While the servers are unavailable it waits
+// for them. If ctx ends, or a read fails for a reason that does not pass, it returns the error with the batch that it
+// read last. It ignores its last argument.
 func (c *Client) WaitBatch(ctx context.Context, id string, _ func(api.Batch, api.Run)) (last api.Batch, err error) {
 	for {
 		b, err := c.Batch(ctx, id)

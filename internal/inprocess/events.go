@@ -24,8 +24,9 @@ func permanent(err error) bool {
 	return errors.Is(err, ErrClosed) || ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
 }
 
-// Events yields the events of a run after number after, until the run has ended or ctx ends. Committed
-// events come in order, each once. The last pair has the error, if there is one.
+// Events yields the events of a run after number after, until the run has ended, ctx ends, or an error does not pass
+// within retryLimit attempts. The last pair then has the error. Committed events come in order, each once. The
+// sequence may be used once.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for failures := 0; ; failures++ {
@@ -44,8 +45,9 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 	}
 }
 
-// follow yields events until one reader ends. It returns the number of the last committed one, and
-// reports whether the caller has seen enough. The error is nil if the run has ended.
+// follow yields the events of one reader until the reader ends or yield returns false; enough is true in the second
+// case. It returns the number of the last committed event, or after if there was none. The error is that with which
+// the reader has ended; nil means that the run has ended, unless enough is true.
 func (c *Client) follow(ctx context.Context, id string, after int64, yield func(api.Event, error) bool) (last int64, enough bool, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	events, ended := make(chan api.Event), make(chan struct{})

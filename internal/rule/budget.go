@@ -48,4 +48,4 @@ func FromContext(ctx context.Context) *Budget {
 	return NewBudget()
 }
 
-var errCost = fmt.Errorf("the expressions of this event would cost too much, more than %d steps of evaluation together: let them read fewer or smaller values", maxCost)
+var errCost = fmt.Errorf("the expressions of this delivery or turn would cost too much, more than %d steps of evaluation together: let them read fewer or smaller values", maxCost)

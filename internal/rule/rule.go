@@ -8,8 +8,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// Condition reports whether an expression holds for an evaluation's values of its variables. An error means that
-// the evaluation failed. It may be called from any goroutine.
+// Condition reports whether an expression holds for an evaluation's values of its variables. An error means that the
+// evaluation failed or did not give a boolean. It may be called by several goroutines at the same time.
 type Condition func(*Evaluation) (bool, error)
 
 // Compile compiles a condition over variables. The [Budget] of its evaluation bounds its cost.
@@ -58,7 +58,7 @@ func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 		}
 		object, err := e.toJSON(v)
 		if err != nil {
-			return nil, fmt.Errorf("%q did not return an object: %w", text, err)
+			return nil, fmt.Errorf("%q: its value cannot be written as JSON: %w", text, err)
 		}
 		return object, nil
 	}, nil
@@ -102,7 +102,7 @@ func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
 		}
 		value, err := e.toJSON(v)
 		if err != nil {
-			return nil, fmt.Errorf("%q did not return a value that JSON has: %w", text, err)
+			return nil, fmt.Errorf("%q: its value cannot be written as JSON: %w", text, err)
 		}
 		return value, nil
 	}, nil

@@ -53,8 +53,9 @@ func (h *Redactor) Redact(text string) string {
 	return h.replacer.Replace(text)
 }
 
-// Cut splits a growing text into the part that can be shown already and the rest, which must
-// precede the text that follows: it may be the beginning of a secret.
+// Cut redacts a growing text, and splits it into the part that can be shown already and the rest, which must precede
+// the text that follows: it may be the beginning of a secret. If one secret begins with another, Cut may redact only
+// the shorter one, and show the rest of the longer one.
 func (h *Redactor) Cut(text string) (shown, kept string) {
 	text = h.Redact(text)
 	if len(h.forms) == 0 {

@@ -14,10 +14,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// expand compiles a definition and replaces its sources with the tools they list. The first worker that needs
-// the tools lists them and pins the list. All other workers and all runs of that version of the agent use the
-// pin, so the model always sees the same tools. Sources of probes are pinned and replaced in the same way. The error
-// is an *InvalidError, or that of the store, the policy or ctx.
+// expand compiles a definition and replaces its sources with the tools they list. A worker that finds no pinned list
+// lists the tools and pins the list; the first pin wins. All workers use the pin for all runs of that version of the
+// agent, so that each run has the same tools. Sources of probes are pinned and replaced in the same way. The error is
+// an *InvalidError, or that of the store, the policy or ctx.
 func (a *Agents) expand(ctx context.Context, key agentKey, def agent.Definition) (*bound, error) {
 	b, err := a.compile(key, def)
 	if err != nil {
@@ -82,8 +82,8 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 	return def, nil
 }
 
-// listed returns the tools of a source at a place in the definition. The error is an *InvalidError, because no
-// retry can help: a version of an agent never pins another list, and a kind expands a list always in the same way.
+// listed returns the tools of a source at a place in the definition. The error is an *InvalidError, because a retry by
+// this worker does not help: the pinned list stays, and a kind must expand the same list always in the same way.
 func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin json.RawMessage) (tools []tool.Definition, err error) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {

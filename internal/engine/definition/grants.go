@@ -24,8 +24,8 @@ func (a *Agents) secret(tenant, name, host string) (string, error) {
 
 // ModelKey returns the API key for a model: the secret that the model names or, if it names neither a key
 // nor an address, the key that Config.Keys has for its provider. It returns "" if Config.Keys has none, or
-// if the model names only an address. The error reports that the secret does not exist or cannot be read,
-// that the policy forbids the tenant to send it to the model's host, or that the policy cannot be read.
+// if the model names only an address. The error reports that the secret cannot be found or read, that it must not be
+// sent to the model's host, or that the policy cannot be read.
 func (a *Agents) ModelKey(tenant string, m agent.Model) (string, error) {
 	host := a.modelHost(m)
 	if m.APIKey != "" {

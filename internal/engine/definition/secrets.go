@@ -73,9 +73,9 @@ func (s Secrets) Find(tenant, name, host string, p policy.Policy) (string, error
 	return s.find(tenant, name, host, tenant == state.DefaultTenant || p.Names(name))
 }
 
-// Key returns the value of a secret that holds a provider's key, for models without their own key. A secret of that
-// name in the tenant's directory takes precedence over the deployment's. The policy does not apply: the operator
-// chose the name, not the tenant.
+// Key returns the value of a secret that holds a provider's key, for models without their own key. It looks in the same
+// places as Find, and always in those of the deployment. The policy does not apply: the operator chose the name, not
+// the tenant. A variable such as OPENAI_API_KEY is still only for the hosts of its provider.
 func (s Secrets) Key(tenant, name, host string) (string, error) {
 	key, err := s.find(tenant, name, host, true)
 	if err != nil {

@@ -23,17 +23,18 @@ type Callers struct {
 	budget time.Duration
 }
 
-// NewCallers returns a Callers that authenticates tokens with auth and sessions with login.
-// If auth is nil, every caller has full access; if login is nil, sessions are disabled.
-// tenant is the tenant of a request that names none, unless its principal has roles in one
-// tenant only. budget limits each call of the store in the checks of WhileAllowed.
+// NewCallers returns a Callers that authenticates tokens with auth and sessions with login. If auth is nil, every
+// caller has full access. If auth is an access.RequestAuthenticator, it alone decides. If login is nil, there are no
+// sessions. tenant is the tenant of a request that names none, unless its principal has grants for exactly one tenant.
+// budget limits each call of the store in the checks of WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
 
 // Identify returns the caller of a request. The error is a problem with status 401 without valid
-// credentials, 400 if the request names two tenants, or 403 if the principal has no roles in the
-// tenant or must name a tenant. Any other error means that the credentials could not be checked.
+// credentials, 400 if the request names several tenants, or 403 if the principal has no roles in the
+// tenant, or none in the default tenant and names no other. Any other error is that of the authentication,
+// for example because the store does not answer.
 func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	who, err := c.principal(r)
 	if err != nil {
@@ -50,8 +51,8 @@ func (c *Callers) Identify(r *http.Request) (access.Caller, error) {
 	return caller, nil
 }
 
-// principal authenticates a request by its token or, without one, by the session in its cookie. If auth is an
-// access.RequestAuthenticator, only that decides.
+// principal authenticates a request by its token or, without one, by the session in its cookie. If auth is nil, it
+// accepts every request; if auth is an access.RequestAuthenticator, only that decides.
 func (c *Callers) principal(r *http.Request) (access.Principal, error) {
 	if c.auth == nil {
 		return access.Anonymous(), nil
@@ -108,9 +109,10 @@ const (
 	allowedFor = 5 * time.Second
 )
 
-// WhileAllowed returns a context for a long request, which ends with the context of r, or when the caller loses
-// access: a check finds that the key was revoked or the token has expired, or no check has succeeded for five
-// seconds. Its cause is then the error of the last check. The caller must call stop.
+// WhileAllowed returns a context for a long request. It ends with the context of r, with stop, or when the caller loses
+// access: a check refuses the caller, for example because the key was revoked or the token has expired, or no check
+// has succeeded for five seconds. Its cause is then the error of the last check. Without authentication there are no
+// checks. The caller must call stop.
 func (c *Callers) WhileAllowed(r *http.Request) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if c.auth == nil {

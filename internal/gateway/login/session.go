@@ -41,8 +41,8 @@ type Sessions struct {
 }
 
 // NewSessions returns the sessions of login. If login is nil, sessions are disabled. Browsers reach the gateway at
-// publicURL; if that is empty, people can log in through an OpenID provider only at host names of this machine. The
-// error reports an invalid publicURL.
+// publicURL; if that is empty, people can log in through an OpenID provider only at localhost or a loopback address.
+// The error reports an invalid publicURL.
 func NewSessions(login *access.Login, publicURL string, failures *exchange.Failures, log *slog.Logger) (*Sessions, error) {
 	if err := checkPublicURL(publicURL); err != nil {
 		return nil, err
@@ -213,8 +213,8 @@ func (s *Sessions) Callback(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// redirectURI returns the URL of the callback, which must be registered at the OpenID provider. It is a problem if
-// PublicURL is not set and the host is not this machine.
+// redirectURI returns the URL of the callback, which must be registered at the OpenID provider. The error is a problem
+// if the public URL is not set and the host of the request is neither localhost nor a loopback address.
 func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 	switch {
 	case s.publicURL != "":

@@ -11,10 +11,10 @@ import (
 // longestEvent bounds an event of a stream, in bytes.
 const longestEvent = 64 << 20
 
-// events reads the body of a stream and passes the events to the SDK one by one in a
-// uniform format: other fields, comments and line ends make the SDK's own reader
-// fail. It keeps each event unchanged, because the SDK converts numbers to floating
-// point, and it keeps the error that ended the stream, because the SDK only logs it.
+// events reads the body of a stream and passes the events to the SDK one by one in a uniform format: other fields,
+// comments and line ends make the SDK's own reader fail. It omits JSON that is not an object. It keeps an unchanged
+// copy of each event until pop, because the SDK converts numbers to floating point, and it keeps the error that ended
+// the stream, because the SDK only logs it.
 type events struct {
 	body  io.Closer
 	lines *bufio.Scanner
