@@ -259,15 +259,19 @@ func (s *Schedules) checkSoon(ctx context.Context, tenant, name string, now time
 	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, now.Add(fireLease))
 }
 
-// setTimer sets the timer of a schedule that was changed.
+// setTimer sets the timer of a schedule that was changed. The gateway that has decided a pending firing may be dead, so
+// the schedule is due soon if there is one.
 func (s *Schedules) setTimer(ctx context.Context, tenant, name string, stored *storedSchedule, times *schedule.Times) error {
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return err
+	}
 	var due time.Time
 	if !stored.Paused {
-		now, err := s.clock.now(ctx)
-		if err != nil {
-			return err
-		}
 		due = nextDue(times, stored, now.Time)
+	}
+	if soon := now.Add(fireLease); stored.Status.Pending != nil && (due.IsZero() || due.After(soon)) {
+		due = soon
 	}
 	return s.store.PutTimer(ctx, state.TimerID{Tenant: tenant, Kind: timersOfSchedules, Name: name}, due)
 }
@@ -371,9 +375,9 @@ func (s *Schedules) removeAll(ctx context.Context, tenant string) error {
 	return s.eachDocument(ctx, state.SchedulesOf(tenant), func(ctx context.Context, name string) error { return s.remove(ctx, tenant, name) })
 }
 
-// Pause pauses a schedule if paused is true. Otherwise it resumes the schedule, for
-// instants after the call. A paused schedule still starts a run that waits for the end of
-// an earlier one. If the schedule is already in the requested state, Pause changes nothing.
+// Pause pauses a schedule if paused is true. Otherwise it resumes the schedule, for instants after the call. A paused
+// schedule still starts a run that waits for the end of an earlier one, or whose firing was decided before. If the
+// schedule is already in the requested state, Pause does not change it.
 func (s *Schedules) Pause(ctx context.Context, c access.Caller, name string, paused bool) (api.Schedule, error) {
 	o := PauseSchedule
 	if !paused {
