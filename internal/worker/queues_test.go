@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -61,6 +62,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 		var order []bool
 		noisy := map[state.RunID]bool{}
 		s.tools["note"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			time.Sleep(time.Millisecond) // of the bubble: meanwhile the reader of each queue waits for the slot again
 			mu.Lock()
 			defer mu.Unlock()
 			order = append(order, noisy[c.Run])
