@@ -35,10 +35,10 @@ func (s State) Formatted(write int) State {
 	return s
 }
 
-// CheckFormat returns ErrFormat if this build does not know the format of the run.
+// CheckFormat returns ErrFormat if this build does not know the format of the run. The error does not name the run.
 func (s State) CheckFormat() error {
 	if s.Format > Format {
-		return fmt.Errorf("run %s has format %d, this build reads up to %d: %w", s.ID, s.Format, Format, ErrFormat)
+		return fmt.Errorf("the format is %d, this build reads up to %d: %w", s.Format, Format, ErrFormat)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func DecodeState[T string | []byte](text T) (State, error) {
 
 // DecodeHeader decodes the two parts of a header. fixed is empty if changing holds the complete header.
 // If neither part has the id, the caller must set it. If the format is newer, DecodeHeader returns
-// ErrFormat, and a State of which only Format is read. Any other error means that the data is damaged.
+// ErrFormat, and a State that has only Format. Any other error means that the data is damaged.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
 	s := State{Tenant: DefaultTenant}

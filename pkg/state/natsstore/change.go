@@ -50,7 +50,7 @@ func decode(id state.RunID, data []byte) (change, error) {
 	for u.Next() {
 		switch u.Field() {
 		case 1:
-			header := state.State{ID: id, Format: u.Int()}
+			header := state.State{Format: u.Int()}
 			if header.Format == deletedFormat {
 				return change{}, fmt.Errorf("run %s: %w", id, state.ErrDeleted)
 			}

@@ -367,8 +367,8 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if h.str(loggedStatus) == "" {
 		return nil, fmt.Errorf("run %s: %w", id, absent(h.str(loggedMarker)))
 	}
-	if err := (state.State{ID: id, Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
-		return nil, err
+	if err := (state.State{Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	return decodeEntries(nil, after, list.Val())
 }
