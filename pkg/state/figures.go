@@ -224,7 +224,7 @@ func ParseFigures(text string) (Figures, error) {
 		name, value, ok := strings.Cut(counter, "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		if !ok || err != nil {
-			return nil, fmt.Errorf("decode stored metrics: %q is not a counter", counter)
+			return nil, fmt.Errorf("decode stored metrics: %q is not a counter: %w", counter, ErrDamaged)
 		}
 		f[name] = n
 	}

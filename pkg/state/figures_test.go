@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,8 +141,8 @@ func TestFiguresText(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for _, text := range []string{"runs", "runs=x", "=;"} {
-		if _, err := state.ParseFigures(text); err == nil {
-			t.Errorf("ParseFigures(%q) has no error", text)
+		if _, err := state.ParseFigures(text); !errors.Is(err, state.ErrDamaged) {
+			t.Errorf("ParseFigures(%q) = %v, want ErrDamaged", text, err)
 		}
 	}
 }
