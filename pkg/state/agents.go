@@ -16,8 +16,8 @@ type Agents interface {
 	// not reset the numbers. The caller must pass the definition as json.Marshal encodes it, because stores
 	// compare bytes: unless always is set, PutAgent stores nothing if the agent is not deleted and its latest
 	// version has the same bytes, and returns that version. So concurrent calls with equal definitions and
-	// without always make one version; each other call makes its own. A repetition after an unknown outcome
-	// may store the definition twice with always, or if another call has changed the agent in between.
+	// without always make one version, unless another call changes the agent in between. A repetition after
+	// an unknown outcome may store the definition twice with always, or after such a change.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
@@ -30,12 +30,12 @@ type Agents interface {
 
 	// DeleteAgent removes an agent from AgentNames until PutAgent stores another version. Until then the
 	// agent has no latest version, see Agent. It returns ErrNotFound if the agent does not exist or was
-	// deleted; so does a repetition. If several calls are concurrent, one returns nil.
+	// deleted; so does a repetition.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin stores value under key permanently, unless key has a value, and returns the stored value:
 	// the first of all pins of a key wins. An empty value pins nothing; Pin then returns the stored
-	// value, or none. A key is any text; it belongs to no tenant.
+	// value, or none. A key is any text that is not empty; it belongs to no tenant.
 	Pin(ctx context.Context, key string, value []byte) (kept []byte, err error)
 }
 

@@ -77,10 +77,10 @@ func AwaitUnhashed(call string) string { return unhashedPrefix + call }
 // AwaitsUnhashed reports whether AwaitUnhashed returned name.
 func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedPrefix) }
 
-// Accepts returns the names of the open waits that a store keeps for s: those of Awaits, and for
-// each call that waits for approval one of AwaitApprovalHash. A call whose id has had no decision
-// before in the run also has one of AwaitUnhashed. A store accepts a decision only if all its
-// Signal.Names are open. Accepts reads the log, so s must carry it from its checkpoint on.
+// Accepts returns the names of the waits that a store opens for s: those of Awaits, and for each
+// call that waits for approval one of AwaitApprovalHash. If the run has had no decision yet about
+// the id of such a call, the call also has one of AwaitUnhashed. A store accepts a decision only if
+// all its Signal.Names are open. Accepts reads the log, so s must carry it from its checkpoint on.
 func (s State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {

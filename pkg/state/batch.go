@@ -14,7 +14,7 @@ const BatchPrefix = "batch_"
 // BatchDetail is the detail of waiting_schedule for a run that is pending in its batch.
 const BatchDetail = "batch"
 
-// Batch is the position of a run among those submitted together (L8).
+// Batch is the position of a run among those submitted together.
 //
 // The runs of a batch are dealt out over MaxParallel lanes like cards: run i starts once run
 // i-MaxParallel, and every earlier run of the lane, has left the lane. A run leaves its lane when it ends

@@ -5,7 +5,7 @@ import "slices"
 // Checkpoint stands for the entries of a log before it. A turn begins with one when the log has
 // grown far beyond what the model sees (see loop.Checkpoint). Once that turn is committed, claims,
 // and other readers that need only the state of the run, read the log from the checkpoint on. The
-// entries before it stay in the log, for people. All code that folds a log takes what it needs of
+// entries before it stay in the log, for readers of the history. Code that folds a log takes what it needs of
 // earlier entries from the checkpoint that the log begins with, and ignores a checkpoint elsewhere.
 type Checkpoint struct {
 	// Messages are the view of the entries before, as View returns it. They are stored apart from the rest.
@@ -46,9 +46,9 @@ type Checkpoint struct {
 	// Largest is the highest usage of one response, for each limit separately.
 	Largest Usage `json:"largest,omitzero"`
 
-	// CalledAt is the time of the last response, and Text its text, nil without one. Window is the number of its
-	// input and output tokens, 0 if that is not known or a compaction followed. Answer is the number of output
-	// tokens of the last response whose usage is known, and Cached what the provider's cache had after it.
+	// CalledAt is the time of the last response, and Window the number of its tokens, 0 if that is not known. Text is
+	// that of the last response not withdrawn, nil without one. Answer is the number of output tokens, and Cached what
+	// the provider's cache had afterwards, of the last response that reported it. A compaction resets Window and Cached.
 	CalledAt Time          `json:"called_at,omitzero"`
 	Text     *string       `json:"text,omitempty"`
 	Window   int64         `json:"window,omitempty"`

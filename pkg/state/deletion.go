@@ -28,7 +28,7 @@ var (
 // Deletions deletes runs. Its caller seals all runs of a tree, and deletes them only if it could
 // seal all of them.
 type Deletions interface {
-	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no signal, so
+	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no new signal, so
 	// it cannot continue. It returns the runs that Admit has counted below the run, in any order.
 	// Another token replaces the previous one; a repetition with the same token changes nothing. The
 	// error is a *NotEndedError if the run has not ended, ErrDeleted or ErrNotFound.
@@ -53,7 +53,8 @@ type Deletions interface {
 	PreventCreation(ctx context.Context, tenant string, id RunID) error
 
 	// DeletedOfBatch returns the record of the deleted runs of the batch whose first run is first, or ErrNotFound
-	// if none was deleted. The record lasts until DeletedBatchLifetime after all runs of the batch were deleted.
+	// if none was deleted or the record has expired. It lasts until DeletedBatchLifetime after all runs of the batch
+	// were deleted.
 	DeletedOfBatch(ctx context.Context, first RunID) (DeletedBatch, error)
 }
 

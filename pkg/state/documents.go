@@ -69,8 +69,8 @@ type Documents interface {
 	// ReplaceDocument replaces was, the document as the caller read it, with data. If was is nil, the
 	// document must not exist; if data is nil, ReplaceDocument deletes it. If the store would return
 	// other bytes than was, ReplaceDocument changes nothing and returns ErrChanged. If several callers
-	// have read the same document, one of them replaces it; concurrent deletions may all return nil. A
-	// repetition after an unknown outcome may find its own change, and then returns ErrChanged.
+	// have read the same document, at most one of them replaces it; concurrent deletions may all return nil.
+	// A repetition after an unknown outcome may find its own change, and then returns ErrChanged.
 	ReplaceDocument(ctx context.Context, kind DocumentKind, name string, was, data json.RawMessage) error
 
 	// Document returns the current document, or ErrNotFound.

@@ -15,7 +15,8 @@ var (
 	ErrNotFound = errors.New("not found")
 
 	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
-	// caller must not touch anything of the run: no ack, no nak, no event (I8).
+	// caller must not ack or nak the message of the run's turn, nor publish events of the run. All that it
+	// may still do is report late results and its pause: see Turns.Record and Turns.Release.
 	ErrFenced = errors.New("the lease is lost: nothing to do, another worker continues the work")
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with

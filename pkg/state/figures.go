@@ -35,7 +35,8 @@ type HourlyFigures interface {
 
 	// FoldFigures adds to the sums the Figures that commits have so far stored elsewhere, such
 	// as next to the run, so that the store no longer needs those. Workers call it once a
-	// minute. A store whose commits write to the sums themselves does nothing and returns nil.
+	// minute. It does nothing and returns nil if the store's commits write to the sums themselves,
+	// and may do nothing if another process has called it a moment before.
 	// FoldFigures, a commit or the server removes the sums of an hour after FiguresLifetime.
 	FoldFigures(ctx context.Context) error
 }

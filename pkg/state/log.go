@@ -78,9 +78,9 @@ type Entry struct {
 	// or cancellations. If several signals caused it, By is that of the first.
 	By *By `json:"by,omitempty"`
 
-	// Requesters lists, each once, the principals other than By who requested something: in
-	// the run that was forked or its ancestors, in a child run that has ended, in further signals
-	// of the same entry, or by storing the schedule, the hook or the trigger that is By.
+	// Requesters lists, each once, principals who requested something: in the run that was forked or
+	// its ancestors, in a child run that has ended, in signals of the entry, or by storing the
+	// schedule, the hook or the trigger that is By. By itself may be among them.
 	Requesters []string `json:"asked,omitempty"`
 
 	// Messages that a transition added to the history: the submission's input, a

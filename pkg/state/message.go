@@ -167,9 +167,9 @@ func (i Image) Link() string {
 // maxURL is the maximum of the URL of an image or a file, in bytes.
 const maxURL = 8 << 10
 
-// CheckURL returns nil if text, the URL of an image or a file, is empty or an http or https
-// URL with a host, of at most 8 KiB. Providers load no other URLs. It refuses a URL with a
-// user or a password, because the history would keep them. Turnpike itself loads no URL.
+// CheckURL returns nil if text, the URL of an image or a file, is empty, or an http or https
+// URL with a host, without a user and a password, which the history would keep, and of at most
+// 8 KiB. Providers load these URLs, not Turnpike.
 func CheckURL(text string) error {
 	if text == "" {
 		return nil

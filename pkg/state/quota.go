@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Quotas keep the rate limits that all workers of a deployment share (A17). A key names the unit that a
+// Quotas keep the rate limits that all workers of a deployment share. A key names the unit that a
 // provider limits: a group of models that one API key uses at one address of a provider. A key consists
 // of letters, digits and hyphens. A store may delete its record of a key a day after the last use.
 //

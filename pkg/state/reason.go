@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Status is the current status of a run. A run starts Queued, or Waiting for its start, and stays in a
-// terminal status until a user message or a replay continues it.
+// Status is the current status of a run. A run starts Queued, or Waiting for its start; the replacement of a lost
+// run starts Failed. A run stays in a terminal status until a user message or a replay continues it.
 type Status string
 
 // The statuses.

@@ -84,8 +84,8 @@ type State struct {
 	// call whose Needs is empty may then run.
 	NeedsDetermined bool `json:"cleared,omitempty"`
 
-	// ResponsePending reports whether the loop has yet to process the last model response:
-	// some of its calls are open, or a worker was lost before the loop decided about it.
+	// ResponsePending reports whether the loop has yet to process the last model response, for
+	// example because some of its calls are open.
 	ResponsePending bool `json:"undecided,omitempty"`
 
 	// ResumeAt is the time at which a run in waiting_schedule resumes.
@@ -184,10 +184,10 @@ type Facts struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// Nudges counts the continuations that a token budget caused (A11) since a user message
-// last continued the run after an end. LastTotal is the number of the run's output tokens
-// at the last continuation, or at that message if none followed. LastDelta is the number
-// of output tokens between the last continuation and the one before it, or that message.
+// Nudges counts the continuations that a token budget caused (A11) since the submission, or since
+// a user message last continued the run after an end. LastTotal is the number of the run's output
+// tokens at the last continuation, or else at that beginning. LastDelta is the number of output
+// tokens between the last continuation and the one before it, or that beginning.
 type Nudges struct {
 	Count     int   `json:"count"`
 	LastDelta int64 `json:"last_delta"`
@@ -358,7 +358,7 @@ func (s State) As(status Status, startedAt Time) State {
 }
 
 // Idle returns the total time, up to now, that the run has spent ended before it was continued. A
-// run that is queued after its end stays idle until a worker executes its turn.
+// run that was woken after its end counts as idle until its next transition.
 func (s State) Idle(now time.Time) time.Duration {
 	idle := time.Duration(s.IdleMS) * time.Millisecond
 	if !s.Status.Terminal() && s.Transition.Reason.Terminal() {

@@ -4,7 +4,8 @@ import "strings"
 
 // View returns what the model sees of a log: no messages that were tombstoned or that an input hook
 // refused, the replacements of compacted and replaced ones, and every tool result directly after
-// the message with its call, in the order of the calls, wherever the log has the result (A14, I5).
+// the message with its call, in the order of the calls, wherever the log has the result before the
+// next model response (A14, I5).
 func View(log []Entry) []Message { return view(log, false) }
 
 // FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
