@@ -14,7 +14,8 @@ const (
 )
 
 // InboxFullError reports a signal that does not fit into the run's inbox. The sender may send it again after the
-// run's next turn, which consumes the signals in the inbox, unless Signals is 1: then the signal alone is too large.
+// run's next turn, which consumes the signals in the inbox. That does not help if the signal alone is larger than
+// Limit or, in a store that keeps a run in one message, than what the run leaves free.
 type InboxFullError struct {
 	ID           RunID
 	Signals      int64 // including this one
@@ -51,16 +52,15 @@ type Signals interface {
 	//   - If the signal has a Basis and the run differs from it, Signal returns ErrMoved.
 	//   - Each of Signal.Names must be an open wait, in every status; a name that occurs twice needs
 	//     two. Else Signal returns a *NotWaitingError with the first name that is not. An accepted
-	//     signal closes its waits: of two signals for one wait, exactly one succeeds. A user message
-	//     has no names, so Signal accepts it in every status; it continues a run that has ended.
+	//     signal closes its waits: of two signals for one wait, at most one succeeds. A user message
+	//     has no names, so it passes this check in every status; it continues a run that has ended.
 	//   - If a deletion of the run has begun, Signal returns ErrDeleting.
 	//   - If the signal does not fit into the inbox, Signal returns an *InboxFullError. A store with
-	//     a lower limit than MaxSignalBytes may return a *TooLargeError if the inbox is empty.
+	//     a lower limit than MaxSignalBytes may return a *TooLargeError instead.
 	//
 	// A signal whose Mode interrupts the run closes all waits for which InterruptClosesWait is true: those
 	// that are open, and those that a Record or a Commit opens while the signal is in the inbox. If
-	// the run is Running, Renew and Record return an interrupt until the next Claim, which returns the
-	// signal.
+	// the run is Running, Renew and Record return an interrupt until a Claim has returned the signal.
 	Signal(ctx context.Context, id RunID, sig Signal, delay time.Duration) (Wake, error)
 
 	// Abort marks a run to be ended, and queues it if it is Waiting: it is then due after delay.

@@ -33,8 +33,9 @@ type Runs interface {
 
 	// Log returns up to limit entries of a run's log after the first `after` entries, including
 	// journaled entries of the turn in flight, or ErrNotFound. limit 0 means all. It returns no
-	// entries, and no error, if the log is not longer than after. Callers that need not hold a whole
-	// log read it in pages: the next page follows the last entry of the previous one.
+	// entries, and no error, if the log is not longer than after. For a moment after another process has
+	// deleted the run, it may still return entries. Callers that need not hold a whole log read it in
+	// pages: the next page follows the last entry of the previous one.
 	Log(ctx context.Context, id RunID, after int64, limit int) ([]Entry, error)
 
 	// LogPage returns the entries that Log would return, but ends the page early, after at least one entry,
@@ -85,8 +86,8 @@ type NewRun struct {
 	// run due.
 	RedeliveryDelay time.Duration
 
-	// Indexed names metadata keys, at most MaxIndexed: List finds the run by their values without examining others, see
-	// Filter.Indexed. Keys that the run's metadata lacks have no effect. Stores with an index keep its names
+	// Indexed names metadata keys, at most MaxIndexed, by whose values a List with Filter.Indexed finds the run in a
+	// store with an index. Keys that the run's metadata lacks have no effect. Stores with an index keep its names
 	// (IndexNames) with the run, so that Delete removes the run from it: later runs of the tenant may have other keys.
 	Indexed []string
 }
@@ -118,8 +119,8 @@ type Filter struct {
 	// examines older ones, and a store without an index ignores Indexed. IndexNames has the names to look up.
 	Indexed map[string]RunID
 
-	// Bytes ends a page early, with Next, before the store would read more bytes than that for it, but
-	// not before the first run; 0 means no bound. A store of one process, which holds all runs in memory, may ignore it.
+	// Bytes ends a page early, with Next, before the store would read more bytes of runs for it, but not before it has
+	// read one; 0 means no bound. A store of one process, which holds all runs in memory, may ignore it.
 	Bytes int
 }
 

@@ -52,9 +52,10 @@ type Workers interface {
 	// Evict ends up to limit of the leases that worker holds, expired or not, and queues their runs.
 	// It returns them with NeedsTurn and Sweeps 1, as a sweep would: the caller publishes their turns
 	// now, and they are due after delay. The attempts count, and the worker may only have been
-	// paused: see Turns.Record. If Evict returns fewer than limit and no error, the index behind
-	// Owners has no more leases of the worker. If several callers evict the same worker, each gets a
-	// part. With an error Evict may also return runs; a sweep finds those whose reply was lost.
+	// paused: see Turns.Record. If Evict returns fewer than limit and no error, the caller need not
+	// call it again: sweeps end the leases that it may have left, such as those of runs in a newer
+	// format. If several callers evict the same worker, no run is returned to two of them. With an
+	// error Evict may also return runs; a sweep finds those whose reply was lost.
 	Evict(ctx context.Context, worker string, limit int, delay time.Duration) ([]Due, error)
 
 	// Owners returns the workers that hold leases, each once: also eager claims, and leases that
@@ -74,8 +75,8 @@ type Workers interface {
 }
 
 // Backlog is, for each lane, the time at which its oldest unfetched message was queued, by the
-// clock of the bus. A lane that is not in it has no unfetched message. A run that was queued after
-// that time, or at most MaxSkew before it, waits behind that message.
+// clock of the bus. It lacks lanes without unfetched messages. A run that was queued after that
+// time, or at most MaxSkew before it, counts as one that waits behind that message.
 type Backlog map[Priority]time.Time
 
 // MaxSkew is the maximum difference between the clocks of a deployment.

@@ -10,13 +10,16 @@ import (
 // the suites of the parts that they have: turnpiketest.RunStore, AdminStore, Quotas and Timers.
 //
 // A method that changes something makes one atomic change: it happens completely or not at all. A method
-// that changes several runs or timers makes one such change for each of them. When the method returns nil,
-// the change is as durable as the server makes the writes that it acknowledges. An error that this package
-// declares means that nothing has changed, unless a comment says otherwise (see UnconfirmedError). After
-// any other error, such as a timeout or a broken connection, the outcome is unknown. The caller may then
-// repeat the call with the same arguments, and it applies once, unless the method's comment says otherwise.
-// A method that waits for a server returns an error when ctx ends; its change may still happen. A store
-// whose server limits the size of a write returns a *TooLargeError for a larger change of any kind.
+// that changes several runs or timers makes one such change for each of them. Create, Delete, PutAgent and
+// Quotas.Pause may stop between two changes if the process or the server fails; a repetition completes them.
+// When the method returns nil, the change is as durable as the server makes the writes that it acknowledges.
+// An error that this package declares means that nothing has changed, unless a comment says otherwise (see
+// UnconfirmedError). After any other error, such as a timeout or a broken connection, the outcome is unknown.
+// The caller may then repeat the call with the same arguments, and it applies once, unless the method's comment
+// says otherwise. A store may itself repeat a call after it has lost the reply of its server: then the caller gets
+// the result that the comment gives for a repetition. A method that waits for a server returns an error when ctx
+// ends; its change may still happen. A store whose server limits the size of a write returns a *TooLargeError for
+// a larger run, agent or document.
 //
 // All methods may be called concurrently, by any number of processes that share the store's data.
 // Each method takes effect at one moment between its call and its return, and later calls see it,
@@ -34,9 +37,9 @@ type Store interface {
 // RunStore is the first part of the port: runs, with their turns, signals and schedule, the workers that
 // execute them, and the sums of their figures.
 //
-// Calls about one run are linearizable. Calls about several runs (List, Counts, Sweep, Evict,
-// Owners, Leases) treat each run by itself: they are not snapshots, and may briefly miss changes that
-// other processes have made.
+// Calls about one run are linearizable, except as the comments of Claim and Log say. Calls about several
+// runs (List, Counts, Sweep, Evict, Owners, Leases) treat each run by itself: they are not snapshots, and
+// may briefly miss changes that other processes have made.
 //
 // # What a store keeps of a run
 //
@@ -94,7 +97,7 @@ type AdminStore interface {
 // Checker is an optional interface of a store that can check the settings of its server. The other optional
 // interface is io.Closer: the process that opened the store closes it once, when no call is in flight.
 type Checker interface {
-	// Check returns what it found: each setting that is wrong, and some that are OK. A process does not start if a
-	// Finding is Fatal and not OK. Check reports a server that does not answer as such a Finding, not as an error.
+	// Check returns what it found: which of the settings that it checks are wrong, and some that are OK. A process does
+	// not start if a Finding is Fatal and not OK. A server that does not answer is such a Finding, not an error.
 	Check(ctx context.Context) []Finding
 }

@@ -66,7 +66,7 @@ type TimerClaim struct {
 	Due     time.Time // the time at which it was due
 	Version int64     // identifies the claim among all of the timer
 
-	// Note is what the latest AckTimer has stored with the timer, in the same write as its time. The holder
-	// of the claim may change it before it acknowledges, but must keep it valid UTF-8 of at most 1,024 bytes.
+	// Note is what the latest AckTimer since PutTimer has stored with the timer, in the same write as its time. The
+	// holder of the claim may change it before it acknowledges, but must keep it valid UTF-8 of at most 1,024 bytes.
 	Note string
 }

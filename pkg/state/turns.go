@@ -64,7 +64,7 @@ type Turns interface {
 	// signal still in the inbox answers or, because it interrupts the run, closes.
 	//
 	// A repetition with the Commit.ID of the run's last commit returns the same Status and Version,
-	// whatever has happened to the run since, and changes nothing. Claimed then says whether the
+	// whatever but a deletion has happened to the run since, and changes nothing. Claimed then says whether the
 	// eager claim is still in force. With Commit.EagerClaim, the same step may also claim the next
 	// turn.
 	Commit(ctx context.Context, l Lease, c Commit) (Committed, error)
@@ -212,7 +212,7 @@ type Record struct {
 
 	// Awaits are names of waits to open now, before the turn ends, because the result of an
 	// asynchronous tool may arrive earlier. A wait that is open, or that a signal in the inbox has
-	// answered, is not opened again.
+	// answered or closed, is not opened again.
 	Awaits []string
 }
 
@@ -246,14 +246,14 @@ type Commit struct {
 
 	// EagerClaim, if not empty, is a token. The commit then also claims the next turn under it, for
 	// the same worker and for RedeliveryDelay, if it leaves the run Queued without pending signals
-	// or abort. The run is due at the end of that lease. Until the worker claims under the token,
-	// renews the lease or records under it, any other claim replaces it: if another worker receives
-	// the turn message, it executes the turn.
+	// or abort. The run is due at the end of that lease. Until the first write under the token (a Claim,
+	// Renew or Record), any other claim replaces it: if another worker receives the turn message, it
+	// executes the turn.
 	//
 	// If the same process then calls Claim with that token, the store may answer from memory with
-	// the run as the commit left it. In that case the first write under the lease shows whether it is
-	// still in force, and returns an abort or interrupt that has arrived since. Other signals that have
-	// arrived stay in the inbox.
+	// the run as the commit left it, and writes nothing. In that case the first write under the lease shows
+	// whether it is still in force, and Renew and Record return an abort or interrupt that has arrived
+	// since. Other signals that have arrived stay in the inbox.
 	EagerClaim string
 }
 
