@@ -168,9 +168,9 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 	case done.Status != string(state.Completed):
 		return fmt.Errorf("the run ended with the status %s, not completed: report this bug in Turnpike with the output of the demo", done.Status)
 	case done.Usage.ModelCalls != 3:
-		return fmt.Errorf("the model was called %d times, not 3, so a worker requested a journaled response again: report this bug in Turnpike with the output of the demo", done.Usage.ModelCalls)
+		return fmt.Errorf("the model was called %d times, not 3, so a worker requested a response twice: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo", done.Usage.ModelCalls)
 	case lines != 2:
-		return fmt.Errorf("the tools had %d effects, not 2: report this bug in Turnpike with the output of the demo and this ledger:\n%s", lines, booked)
+		return fmt.Errorf("the tools had %d effects, not 2: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo and this ledger:\n%s", lines, booked)
 	}
 	fmt.Fprintf(out, "\n%s died; another worker took the turn up %s later, from its journal.\n", killed, gap.Round(10*time.Millisecond))
 	fmt.Fprintf(out, "3 model calls, 2 tool effects, 0 repeated. The run's log says it all: %d versions, %d turns.\n", done.Version, done.TurnCount)
@@ -214,7 +214,7 @@ func (s staff) hire(ctx context.Context, b bus.Membership, url, ledger string) e
 		case id := <-heard:
 			ready[id] = true
 		case <-patience.C:
-			return fmt.Errorf("only %d of %d workers have sent a heartbeat after 30 s: start the demo again when this machine has less load", len(ready), size)
+			return fmt.Errorf("only %d of %d workers have sent a heartbeat after 30 s: correct what the others report above, if anything; otherwise start the demo again when this machine has less load", len(ready), size)
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the workers: %w", ctx.Err())
 		}

@@ -23,7 +23,8 @@ import (
 )
 
 // Config has the addresses and settings of a deployment. The zero value of each field gives its default.
-// Prefix, Lease, RedisURL, BusKeys and EventFeed must be the same in all processes of a deployment.
+// Prefix, Lease, RedisURL, BusKeys and EventFeed must be the same in all processes of a deployment, and so
+// should RedisConfirm, Replicas, MaxAckPending, StreamLimits and MaxResult.
 type Config struct {
 	// NATSURL is the address of a NATS server with JetStream, or several addresses separated by commas. Default
 	// nats://127.0.0.1:4222.
@@ -150,7 +151,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("max result is %d bytes: set 1 to %d, which all results of a turn may have together (TURNPIKE_MAX_RESULT)", c.MaxResult, effect.MaxTurnAnswers))
 	}
 	if c.RedisURL == "" && c.Store == nil && c.RedisConfirm != "" && c.RedisConfirm != "off" {
-		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so that JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM", c.RedisConfirm))
+		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM", c.RedisConfirm))
 	}
 	if c.RedisURL == "" && c.Store == nil {
 		errs = append(errs, withoutRedis(c.RedisLogin)...)
@@ -175,7 +176,7 @@ func (c Config) StoreKind() string {
 func withoutRedis(l redisstore.Login) (errs []error) {
 	for _, s := range []redisstore.Secret{l.SentinelUser, l.SentinelPassword, l.TLS.CA, l.TLS.Cert, l.TLS.Key} {
 		if v := credential.Value(s); v.Given() {
-			errs = append(errs, fmt.Errorf("%[1]s is set, but there is no Redis, so that JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset %[1]s", v.Name))
+			errs = append(errs, fmt.Errorf("%[1]s is set, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset %[1]s", v.Name))
 		}
 	}
 	return errs

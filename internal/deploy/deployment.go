@@ -44,7 +44,8 @@ type Deployment struct {
 // Open connects to NATS and to the store, unless cfg has them, creates missing streams, raises replicas and limits of
 // existing ones that are too low, and checks the settings of what it opened and of a Store that is a state.Checker.
 // It refuses servers whose settings could lose runs, with one line for each finding, and logs lesser findings. Errors
-// never contain credentials. ctx bounds only the call. The caller must call Close.
+// never contain credentials. ctx bounds the call, without the attempt to connect to NATS, and not the deployment. The
+// caller must call Close.
 func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -147,8 +148,8 @@ func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []state.Finding
 	return b, b.Check(ctx), nil
 }
 
-// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they are not valid, it returns
-// an error and the previous keys stay. It has no effect on a bus that the caller has given.
+// ReloadKeys reads Config.BusKeys again, for keys in a file that has changed. If they cannot be read or are not valid,
+// it returns an error and the previous keys stay. It has no effect on a bus that the caller has given.
 func (d *Deployment) ReloadKeys() error {
 	if d.setKeys == nil {
 		return nil
@@ -192,12 +193,12 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.OnClose(func() { stop(); <-done })
 }
 
-// warnOfTwoStores warns if JetStream also has checkpoints under this prefix. Then another
-// process, such as a `turnpike dev`, works without Redis, and each of the two processes receives
+// warnOfTwoStores warns if JetStream has a stream for checkpoints under this prefix, too. Then another
+// process, such as a `turnpike dev`, may work without Redis, and each of the two processes would receive
 // turn messages for runs that only the other's store has. It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	if stream := StateStream(ctx, d.NATS, d.cfg); stream != "" {
-		d.cfg.Logger.Warn("this deployment has runs in JetStream, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused")
+		d.cfg.Logger.Warn("JetStream has a stream for the runs of this deployment, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused")
 	}
 }
 

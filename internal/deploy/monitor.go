@@ -48,8 +48,8 @@ func (d *Deployment) monitor() error {
 	return nil
 }
 
-// errEndedByServer is why a connection is lost for which the client has no error.
-var errEndedByServer = errors.New("the server has closed the connection: find in its log whether it stopped, and start it again")
+// errNoCause is the error of a lost connection for which the client has none.
+var errNoCause = errors.New("the connection has ended, and the client knows no cause: check that the NATS server runs and that the network reaches it")
 
 // watchNATS reports the connection as c until ctx ends.
 func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {
@@ -64,7 +64,7 @@ func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {
 		case nats.RECONNECTING, nats.DISCONNECTED:
 			err := nc.LastError()
 			if err == nil {
-				err = errEndedByServer
+				err = errNoCause
 			}
 			c.Lost(err)
 		default: // it is being closed

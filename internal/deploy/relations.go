@@ -14,8 +14,8 @@ import (
 // leastHeartbeat is the shortest period of heartbeats: a busy worker must not look dead.
 const leastHeartbeat = 20 * time.Millisecond
 
-// CheckLease refuses a lease that a worker with a heartbeat interval could lose while it is alive. Gateways must check
-// it, too: they give the lease to the consumers of turns.
+// CheckLease refuses a heartbeat interval below leastHeartbeat, and a lease that a worker with the interval could lose
+// while it is alive. Gateways must check both, too: they give the lease to the consumers of turns.
 func CheckLease(lease, heartbeat time.Duration) error {
 	var errs []error
 	if heartbeat < leastHeartbeat {
@@ -45,7 +45,7 @@ func relations(d Config, w worker.Config) error {
 		refuse("max result is %d bytes, more than the %d MiB of memory for all answers of this worker: lower TURNPIKE_MAX_RESULT or raise TURNPIKE_ANSWERS_MIB", most, w.AnswerMemory>>20)
 	}
 	if n := d.MaxAckPending * cmp.Or(d.TurnStreams, 1); n > 0 && n < w.Slots {
-		refuse("max ack pending is %d on %d streams of turns, fewer than the %d slots of this worker, so slots would stay empty: raise TURNPIKE_MAX_ACK_PENDING or lower TURNPIKE_SLOTS",
+		refuse("max ack pending is %d for each of %d streams of turns (TURNPIKE_TURN_STREAMS), in total fewer than the %d slots of this worker, so slots could stay empty: raise TURNPIKE_MAX_ACK_PENDING or lower TURNPIKE_SLOTS",
 			d.MaxAckPending, cmp.Or(d.TurnStreams, 1), w.Slots)
 	}
 	return errors.Join(errs...)

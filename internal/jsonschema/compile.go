@@ -213,7 +213,7 @@ func (c *compiler) link() error {
 // part returns the part for a schema.
 func (c *compiler) part(s *jsonschema.Schema, place string) (*part, error) {
 	if s == nil {
-		return nil, fmt.Errorf("there is no schema at #%s: correct the reference", keys.Clip(place))
+		return nil, fmt.Errorf("the schema at #%s is null: write a schema there, or remove it", keys.Clip(place))
 	}
 	n := &part{
 		place: place, only: c.draft7, constant: s.Const, choice: s.Enum != nil, enum: s.Enum,

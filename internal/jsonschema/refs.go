@@ -95,7 +95,7 @@ func (r *references) height(place string, above int) (int, error) {
 	case seen && h == 0:
 		return 0, fmt.Errorf("the schema at #%s refers to itself without end: remove this $ref, or move it below properties or items", keys.Clip(place))
 	case above+h > maxChain:
-		return 0, fmt.Errorf("more than %d schemas in a chain of references apply to one value: shorten the chain", maxChain)
+		return 0, fmt.Errorf("more than %d schemas in a chain of keywords such as allOf and $ref apply to one value: shorten the chain", maxChain)
 	case seen:
 		return h, nil
 	}

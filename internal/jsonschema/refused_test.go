@@ -17,6 +17,7 @@ func TestRefusedSchemasNameThePlace(t *testing.T) {
 		`{"required": "a"}`:                                                         "the value of #/required has a wrong type",
 		`{"properties": {"required": {"type": "string"}}, "minLength": "a"}`:        "the value of #/minLength has a wrong type",
 		`{"maxLength": 2147483648}`:                                                 "the value of #/maxLength has a wrong type or is out of range",
+		`{"properties": {"a": null}}`:                                               "the schema at #/properties/a is null: write a schema there, or remove it",
 		`{"properties": {"a": 5}}`:                                                  "the value of #/properties/a has a wrong type",
 		`{"properties": {"a": {"enum": 5}}}`:                                        "the value of #/properties/a/enum has a wrong type",
 		`{"properties": {"a/b": {"anyOf": [true, {"exclusiveMinimum": true}]}}}`:    "the value of #/properties/a~1b/anyOf/1/exclusiveMinimum has a wrong type",

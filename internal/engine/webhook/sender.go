@@ -245,12 +245,13 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool)
 		err = s.store.AckTimer(ctx, claim, next)
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
-		s.cfg.Log.Warn("event not delivered to a webhook, a worker retries in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		s.cfg.Log.Warn("attempt to deliver an event not completed, a worker repeats it in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 	}
 }
 
-// act makes an attempt, and returns the time of the next one, or the zero time if there is none. It changes the note
-// of the claim. The error is that of the store, of the bus or of ctx; a failed delivery does not return an error.
+// act makes the attempt, unless that must wait, and returns the time at which the timer is due next, or the zero time
+// to remove it. It may change the note of the claim. The error is that of the store, of the bus or of ctx; a failed
+// delivery does not return an error.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
 		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)
@@ -305,7 +306,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook, it is now a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
+		s.cfg.Log.Warn("event not delivered to a webhook, it becomes a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
 		letter := bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		}
@@ -334,16 +335,16 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// pause returns the time until the next attempt for an event of the given age. It grows with the age, so that
-// attempts become rarer, and is up to a fifth shorter at random, so that events that failed together are not retried
-// together.
+// pause returns the time until the next attempt for an event of the given age: half of the age, so that attempts become
+// rarer, but at least FirstPause and at most longestPause. It is up to a fifth shorter at random, so that events that
+// failed together are not retried together.
 func (s *Sender) pause(age time.Duration) time.Duration {
 	p := min(max(age/2, s.cfg.Times.FirstPause), longestPause)
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
-// enter begins an attempt for an endpoint. If none may be made now, it returns the reason, and the time at
-// which one may. With an empty reason the caller must call leave.
+// enter begins an attempt for an endpoint. If none may be made now, or ctx ends, it returns a reason, and the
+// time at which the caller should try again. With an empty reason the caller must call leave.
 func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, reason api.PendingReason) {
 	e, at, reason := s.use(to, now)
 	if e == nil {

@@ -65,8 +65,9 @@ func New(b Bus, submissions Submissions, runs Runs, auth access.Authenticator, l
 	return &Intake{bus: b, submissions: submissions, runs: runs, auth: auth, log: log}
 }
 
-// Run processes submissions and abort requests until ctx ends. It acknowledges a message once its effect is in the
-// store; a message that is refused becomes a dead letter. It returns an error if it cannot open or close the queues.
+// Run processes submissions and abort requests until ctx or the queues end. It acknowledges a message once its effect,
+// if it has one, is in the store; a message that is refused becomes a dead letter. It returns an error if it cannot
+// open or close the queues.
 func (i *Intake) Run(ctx context.Context) error {
 	submissions, err := i.bus.Submissions(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	}
 	p := service.ProblemOf(err)
 	if service.Unavailable(p) {
-		i.log.Warn("message not processed, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		i.log.Warn("processing of a message failed, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		_ = m.Nak(service.RetryAfter * time.Second) // if this fails, the bus redelivers the message later
 		return
 	}
@@ -148,9 +149,9 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	i.answer(ctx, m, kind, nil)
 }
 
-// caller returns the sender of a message. NATS lets the clients of a tenant publish only on subjects of that tenant,
-// so a message without a token counts as one of a principal of the tenant with the roles submitter and operator. A
-// token identifies another principal.
+// caller returns the sender of a message. It relies on permissions in NATS that let the clients of a tenant publish
+// only on subjects of that tenant: a message without a token counts as one of a principal of the tenant with the roles
+// submitter and operator. A token identifies another principal.
 func (i *Intake) caller(ctx context.Context, m bus.Message) (access.Caller, error) {
 	tenant := m.Tenant()
 	by := state.OnBus(tenant)
@@ -208,7 +209,7 @@ func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	var a state.Abort
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			i.log.Warn("abort request with an invalid body, the run is aborted without a reason", "error", err, "run_id", m.Key(), "hint", "send an empty body or a reason, as in docs/reference/nats.md#abort")
+			i.log.Warn("abort request with an invalid body, so the abort has no reason", "error", err, "run_id", m.Key(), "hint", "send an empty body or a reason, as in docs/reference/nats.md#abort")
 		}
 	}
 	_, err = i.runs.Cancel(ctx, caller, service.Canceling{Run: m.Key(), Reason: a.Reason, Published: true})

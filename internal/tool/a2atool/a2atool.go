@@ -136,12 +136,12 @@ func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case *a2a.Task:
 		return r.follow(ctx, client, answer)
 	default:
-		return tool.Error(fmt.Sprintf("The agent at %s answered with a %T, which is neither a message nor a task. Continue without it", r.url, answer)), nil
+		return tool.Error(fmt.Sprintf("The agent at %s answered with neither a message nor a task. Continue without it", r.url)), nil
 	}
 }
 
-// connect reads the agent's card and returns a client for the address in it. The address must have the host of the
-// definition: a card must not redirect tasks elsewhere.
+// connect reads the agent's card and returns a client for an address in it. All of its addresses must have the scheme
+// and the host of the definition: a card must not redirect tasks elsewhere.
 func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, discovery)
 	defer cancel()
@@ -155,7 +155,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("the agent's card names the server %s, not %s://%s: correct the card, or the url of the tool", i.URL, home.Scheme, home.Host)
+			return nil, fmt.Errorf("the agent's card names the server %s, not %s://%s, which only the owner of the card, or of the tool's url, can correct", i.URL, home.Scheme, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
@@ -171,10 +171,10 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			return tool.Result{Content: result(t)}, nil
 		case state == a2a.TaskStateInputRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent asks for more input, and its task was cancelled. Call it again with the whole task and the answer to this: " + demand(t)), nil
+			return tool.Error("The agent asks for more input, which its task cannot get, so it was told to cancel the task. Call it again with the whole task and the answer to this: " + demand(t)), nil
 		case state == a2a.TaskStateAuthRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. It says: " + demand(t)), nil
+			return tool.Error("The agent requires a login that cannot be given here, so it was told to cancel its task. Continue without it. It says: " + demand(t)), nil
 		case state.Terminal():
 			return tool.Error(fmt.Sprintf("The remote agent ended its task with the state %s. Continue without its result, or call it with another task. It says: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), demand(t))), nil
 		}

@@ -130,9 +130,9 @@ func TestCall(t *testing.T) {
 			"work": {Content: "first\n{\"n\":1}"},
 			"fail": tool.Error("The remote agent ended its task with the state failed. Continue without its result, or call it with another " +
 				"task. It says: no ink left"),
-			"ask": tool.Error("The agent asks for more input, and its task was cancelled. Call it again with the whole task and the " +
+			"ask": tool.Error("The agent asks for more input, which its task cannot get, so it was told to cancel the task. Call it again with the whole task and the " +
 				"answer to this: which colour?"),
-			"login": tool.Error("The agent requires a login that cannot be given here, and its task was cancelled. Continue without it. " +
+			"login": tool.Error("The agent requires a login that cannot be given here, so it was told to cancel its task. Continue without it. " +
 				"It says: log in at the shop"),
 		} {
 			got, err := partner.Call(t.Context(), call(task))
