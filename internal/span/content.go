@@ -35,8 +35,8 @@ type part struct {
 }
 
 // Input returns the input of a model call in the form of gen_ai.system_instructions and
-// gen_ai.input.messages. It cuts texts at MaxPart, omits the oldest messages beyond MaxContent, and
-// always omits the data of images.
+// gen_ai.input.messages. It cuts texts at MaxPart, omits the last instructions and the oldest messages
+// beyond MaxContent each, and always omits the data of images and files.
 func Input(messages []state.Message) (instructions, input string) {
 	var system []part
 	var said []message

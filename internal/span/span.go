@@ -145,8 +145,8 @@ func Run(s state.State) []attribute.KeyValue {
 	return set
 }
 
-// Fail marks a span as failed. class is from a closed set: the words of an error may
-// hold anything, a secret that a provider repeats included, and are for the log.
+// Fail marks a span as failed. class must be from a closed set, and not the text of an error, which may
+// contain a secret that a provider has repeated.
 func Fail(s trace.Span, class string) {
 	s.SetAttributes(ErrorType.String(class))
 	s.SetStatus(codes.Error, class)

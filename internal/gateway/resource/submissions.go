@@ -41,8 +41,8 @@ func NewSubmissions(s *service.Submissions, waits Waits, quota *limit.Quota, cal
 	return &Submissions{submissions: s, waits: waits, quota: quota, callers: callers}
 }
 
-// Post creates a run. With ?wait it responds once the run has ended or waits for a person or a client, with status 200,
-// or with status 202 and the run at the end of the wait.
+// Post creates a run, and responds with status 202. With ?wait it responds with status 200 once the run has ended or
+// waits for anything but its own child runs, or else with status 202 and the run when the wait or the gateway ends.
 func (s *Submissions) Post(w http.ResponseWriter, r *http.Request) error {
 	wait, err := waitOf(r)
 	if err != nil {
