@@ -53,7 +53,7 @@ func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if len(place) > maxPlace {
-			return fmt.Errorf("the path to #%s… is longer than %d bytes: use shorter names", keys.Clip(place), maxPlace)
+			return fmt.Errorf("the path #%s to a part of the schema is longer than %d bytes: nest less deeply, or use shorter names", keys.Clip(place), maxPlace)
 		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {

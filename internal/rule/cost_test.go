@@ -158,3 +158,24 @@ func TestPatternsAreNotRead(t *testing.T) {
 		}
 	}
 }
+
+// An expression that is to return a text and returns something else says what to change.
+func TestTextOfOtherTypes(t *testing.T) {
+	t.Parallel()
+	for expression, remedy := range map[string]string{
+		"event.none": "give a default",
+		"event.user": "choose one of its fields",
+		"event.list": "choose one of its items",
+		"event.n":    "convert it with string",
+	} {
+		text, err := rule.CompileText(expression, cel.Variable("event", cel.DynType))
+		if err != nil {
+			t.Fatal(err)
+		}
+		event := map[string]any{"none": nil, "user": map[string]any{}, "list": []any{}, "n": 1.0}
+		_, err = text(rule.NewEvaluation(map[string]any{"event": event}))
+		if err == nil || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("%s: the error is %v, want one that says %q", expression, err, remedy)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 )
 
@@ -111,6 +113,20 @@ func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
 // Text gives a text for values of variables.
 type Text func(*Evaluation) (string, error)
 
+// notText is the error of an expression that returned a value other than a string.
+func notText(text string, v ref.Val) error {
+	switch v.Type() {
+	case types.NullType:
+		return fmt.Errorf("%q returned null, not a string: give a default, such as event.name != null ? event.name : 'none'", text)
+	case types.MapType:
+		return fmt.Errorf("%q returned an object, not a string: choose one of its fields, such as event.user.name", text)
+	case types.ListType:
+		return fmt.Errorf("%q returned an array, not a string: choose one of its items, such as event.users[0]", text)
+	default:
+		return fmt.Errorf("%q returned %v, not a string: convert it with string(…)", text, v.Type())
+	}
+}
+
 // CompileText compiles an expression that gives a text. The [Budget] of its evaluation bounds its cost.
 func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 	program, out, err := compile(text, vars)
@@ -129,7 +145,7 @@ func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 		}
 		s, ok := v.Value().(string)
 		if !ok {
-			return "", fmt.Errorf("%q returned %v, not a string: convert it with string(…)", text, v.Type())
+			return "", notText(text, v)
 		}
 		return s, nil
 	}, nil

@@ -86,7 +86,7 @@ func (s *Submissions) enterFork(ctx context.Context, source state.State) (leave 
 	}
 	leave, err = s.largeForks.Enter(ctx, source.Tenant)
 	if errors.Is(err, turnstile.ErrFull) {
-		p := problem(tooMany, api.CodeTooManyReads, "another run with a log above %d bytes is being forked for this tenant, and run %s has %d: fork one at a time", largeFork, source.ID, source.LogBytes)
+		p := problem(tooMany, api.CodeTooManyReads, "run %s has a log of %d bytes, and logs above %d bytes are forked one at a time for a tenant: retry when the other fork has finished", source.ID, source.LogBytes, largeFork)
 		p.RetryAfter = RetryAfter
 		return nil, p
 	}

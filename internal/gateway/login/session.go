@@ -226,7 +226,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "a login at the host name %q is not possible: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nobody can log in at %q, because this gateway does not know its public address: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
 	}
 }
 
