@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -250,12 +251,11 @@ func jsonOf(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
-	err := dec.Decode(&v)
-	if err == nil && dec.More() {
-		return nil, errors.New("the body has more than one JSON document: send one")
-	}
-	if err != nil {
+	if err := dec.Decode(&v); err != nil {
 		return nil, fmt.Errorf("the body is not JSON (%w): send a JSON document, or a form with the Content-Type application/x-www-form-urlencoded", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More ignores a closing brace
+		return nil, errors.New("the body has more text after its JSON document: send one document")
 	}
 	return plain(v), nil
 }

@@ -156,6 +156,7 @@ func TestParse(t *testing.T) {
 		"no JSON":       {Body: []byte("x"), Header: header("X-GitHub-Delivery", "d")},
 		"nothing":       {Header: header("X-GitHub-Delivery", "d")},
 		"two documents": {Body: []byte("{}{}"), Header: header("X-GitHub-Delivery", "d")},
+		"a brace more":  {Body: []byte("{}}"), Header: header("X-GitHub-Delivery", "d")},
 		"no id":         {Body: []byte("{}"), Header: header()},
 		"a long id":     {Body: []byte("{}"), Header: header("X-GitHub-Delivery", strings.Repeat("d", 181))},
 	} {
