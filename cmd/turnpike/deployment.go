@@ -235,8 +235,8 @@ type doctorCmd struct {
 	Programs app.Programs `embed:""`
 }
 
-// devNATS returns the address of the NATS server of the `turnpike dev` that was started in this directory, unless the
-// configuration names another server.
+// devNATS returns what devaddr.Dev returns: the URL of the NATS server of a running `turnpike dev`, or "". It also
+// returns "" if the configuration names a NATS server.
 func devNATS(c app.Config) string {
 	if os.Getenv("TURNPIKE_NATS_URL") != "" || c.NATSURL != nats.DefaultURL {
 		return ""

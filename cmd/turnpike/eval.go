@@ -65,7 +65,7 @@ func (c *evalRunCmd) Run(e *env) error {
 	report, err := eval.Run(e.ctx, e.client, file, o)
 	if err != nil {
 		if e.ctx.Err() != nil {
-			fmt.Fprintln(e.errs, "interrupted: run the same command again to continue the evaluation")
+			fmt.Fprintln(e.errs, "interrupted: to continue the evaluation, run the same command again, without --fresh")
 			return exitError(130)
 		}
 		return err
@@ -99,7 +99,7 @@ func storeEval(e *env, report *eval.Report) {
 	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
 	if _, err := e.client.PutEvaluation(ctx, report.ID, report.Stored()); err != nil {
-		fmt.Fprintf(e.errs, "the report was not stored, so others cannot see it on the page: %v\n", err)
+		fmt.Fprintf(e.errs, "could not store the report, so others may not see it on the page: %v\n", err)
 		return
 	}
 	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)

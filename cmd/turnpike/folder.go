@@ -90,7 +90,8 @@ func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 const settled = 100 * time.Millisecond
 
 // watch stores agents when their files are saved, until ctx ends. It prints the mistakes of an invalid file, and the
-// agent keeps its definition. If it cannot watch the directory, it prints that and returns nil.
+// agent keeps its definition. If it cannot watch the directory, it prints that and returns at once. It always returns
+// nil.
 func (f *folder) watch(ctx context.Context) error {
 	if f.dir == "" {
 		return nil
@@ -129,7 +130,7 @@ func (f *folder) watch(ctx context.Context) error {
 				a, err := f.put(ctx, file)
 				switch {
 				case err != nil:
-					fmt.Fprintf(f.out, "%v; the previous version stays in use\n", err)
+					fmt.Fprintf(f.out, "%v; the previous version stays in use, if there is one\n", err)
 				case versions[a.Name] != a.Version:
 					versions[a.Name] = a.Version
 					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)

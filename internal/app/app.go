@@ -21,8 +21,9 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/telemetry"
 )
 
-// Main is the main function of a process with settings C: it runs until the process is
-// told to stop, and exits with 1 after an error, which it prints. SIGHUP does not stop it.
+// Main is the main function of a process with settings C. It calls run, whose ctx ends at SIGINT or SIGTERM, and
+// returns if run returns nil. Otherwise it prints the error and exits: with 80 after a UsageError, else with 1. It also
+// exits if the settings are not valid, and for --help and --version. SIGHUP does not stop the process.
 func Main[C any](name, description string, run func(ctx context.Context, cfg C) error) {
 	var cfg C
 	var own struct {
@@ -43,9 +44,9 @@ func Main[C any](name, description string, run func(ctx context.Context, cfg C) 
 
 // Open opens the deployment for a process that uses it until it ends, with the GC headroom and with the telemetry that
 // the OTEL_* variables enable, under the name of the service. If registry is not nil, it gets the metrics of the
-// process and of model calls. Close of the deployment sends the last spans and metrics. If nc is not nil, Open uses
-// that connection, and the caller closes it. At SIGHUP, until ctx ends, the deployment reads the file of bus keys
-// again, if there is one.
+// process and of model calls; if it is nil, Open exports no metrics. Close of the deployment tries to send the last
+// spans and metrics. If nc is not nil, Open uses that connection, and the caller closes it. At SIGHUP, until ctx ends,
+// the deployment reads the file of bus keys again, if there is one.
 func Open(ctx context.Context, cfg Config, nc *nats.Conn, service string, registry *prometheus.Registry) (_ *deploy.Deployment, err error) {
 	undo := []func(){GCHeadroom()}
 	closer := func() {

@@ -11,8 +11,8 @@ import (
 // maxMebibytes is the largest size that a setting may have, in MiB: a petabyte.
 const maxMebibytes = 1 << 30
 
-// Check refuses settings of a process before it connects to the deployment, whose streams and consumers it would
-// change. The heartbeat interval is that of the workers.
+// Check returns an error if a setting that it knows is out of range, or if the lease is too short for heartbeat, the
+// interval of the workers' heartbeats. Call it before Open, which may change streams and consumers of the deployment.
 func (c Config) Check(heartbeat time.Duration) error {
 	errs := []error{
 		positive("NATS_REPLICAS", c.Replicas), positive("LEASE", c.Lease), positive("MAX_RESULT", c.Results.MaxResult), positive("HEARTBEAT", heartbeat),

@@ -8,9 +8,9 @@ import (
 )
 
 // Plain returns a writer that passes on text, except for parts that could make a terminal do more than show text:
-// control characters other than line feed and tab, characters that change the direction of text or are invisible, and
-// invalid UTF-8. It writes each of them as U+FFFD, but drops a carriage return before a line feed in the same Write.
-// An incomplete character at the end of a Write waits for the next one.
+// control characters other than line feed and tab, invalid UTF-8, and most characters that change the direction of
+// text or are invisible (see commands). It writes each of them as U+FFFD, but drops a carriage return before a line
+// feed in the same Write. An incomplete character at the end of a Write waits for the next Write.
 //
 // The text comes from models, tools and callers: an escape sequence could move the cursor over the line that shows a
 // call, or write to the clipboard.
