@@ -10,7 +10,7 @@ import (
 )
 
 // Store wraps s. While the deployment waits, Claim answers ClaimBehind, and Sweep and Evict return no
-// runs. Commit, Seal, a Create that records a run as lost, and a Record of anything but results return
+// runs. Commit, Seal, a Create that records a run as lost, and a Record with more than results return
 // ErrWaiting. A deletion that has already sealed its runs continues. All other methods, such as those that
 // read, submit, signal and abort runs, work as usual. After the wait, Sweep ignores the backlog for 30 s
 // (resweep). When s answers ClaimBehind, the Watch compares the marks at once. A nil Watch returns s.

@@ -85,8 +85,8 @@ func (m *Memory) InUse() float64 {
 	return float64(m.used)
 }
 
-// body is the body of a request. Until Admit it belongs to a stranger: it must be small and arrive in
-// one window. Memory counts an admitted body until it is released.
+// body is the body of a request. Until one of the Admit functions admits it, it belongs to a stranger: it must be small
+// and arrive in one window. Memory counts an admitted body, or only the buffers of its handler, until it is released.
 type body struct {
 	io.ReadCloser
 
@@ -124,9 +124,9 @@ func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Requ
 }
 
 // Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. If the request
-// states its length, Admit reserves the memory for the body; otherwise reads of the body reserve it. The error is a
-// problem: the body is too large, or there is not enough memory. Admit always admits a request without a body from
-// Receive.
+// states its length, Admit reserves the memory for the body; otherwise reads of the body reserve it. One body reserves
+// at most the share of its tenant. The error is a problem: the stated length is too large, or there is not enough
+// memory. Reads return the same problems. Admit always admits a request without a body from Receive.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -145,8 +145,8 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	return nil
 }
 
-// AdmitStream is Admit for a handler that processes the body while it arrives. It reserves buffers bytes, for the part
-// of the body that the handler keeps at once.
+// AdmitStream is Admit for a handler that processes the body while it arrives. It reserves only buffers bytes, for the
+// part of the body that the handler keeps at once.
 func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -213,8 +213,8 @@ func (b *body) fail(err error) error {
 	return err
 }
 
-// abandon makes the server close the connection after it has refused a request, unless the rest of the body is small:
-// reading that is cheaper than a new connection.
+// abandon makes a server of HTTP/1 close the connection after it has refused a request, unless the rest of the body is
+// known to be small: reading that is cheaper than a new connection.
 func (b *body) abandon(h http.Header) {
 	if b.old && !errors.Is(b.err, io.EOF) && (b.announced < 0 || b.announced-b.read > strangerBody) {
 		h.Set("Connection", "close")
@@ -244,7 +244,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case b.read > b.limit:
 		return 0, b.fail(TooLarge(b.limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d are required: send it faster", b.windowRead, bodyWindow, windowBytes))
+		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d or the rest of the body are required: send it faster", b.windowRead, bodyWindow, windowBytes))
 	case err != nil && !errors.Is(err, io.EOF):
 		return 0, b.fail(Invalid("the body could not be read to its end, send it again: %v", err))
 	}

@@ -16,10 +16,11 @@ import (
 // sniffed is the number of bytes that TypeOfFile examines to find a media type.
 const sniffed = 512
 
-// TypeOfFile returns the content of a file and its media type. If mediaType is empty, application/octet-stream or
-// application/x-www-form-urlencoded, TypeOfFile uses the type of the name's extension, or else the type that it detects
-// in the first bytes. The caller must read the returned content, because TypeOfFile may have read a part of the given
-// one. The error is an *api.Problem that content has returned; reads of the returned content return other errors.
+// TypeOfFile returns the content of a file and its media type. If mediaType is empty, not valid,
+// application/octet-stream or application/x-www-form-urlencoded, TypeOfFile uses the type of the name's extension, or
+// else the type that it detects in the first bytes. The caller must read the returned content, because TypeOfFile may
+// have read a part of the given one. The error is an *api.Problem that content has returned; reads of the returned
+// content return other errors.
 func TypeOfFile(name, mediaType string, content io.Reader) (io.Reader, string, error) {
 	kind, _, _ := mime.ParseMediaType(mediaType)
 	if !slices.Contains([]string{"", "application/octet-stream", "application/x-www-form-urlencoded"}, kind) {

@@ -79,8 +79,8 @@ func (f *Failures) Head(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 const maxProblem = 4 << 10
 
 // EncodeProblem returns a problem as JSON of at most 4 KiB (maxProblem). If it is longer, EncodeProblem shortens the
-// detail, and replaces the last errors with one that states their number: a definition may have more mistakes than
-// fit.
+// detail and each error. If these are still too many, as the mistakes of a definition may be, it replaces the last ones
+// with one that states their number.
 func EncodeProblem(p api.Problem) []byte {
 	encode := func(v any) []byte {
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers encode

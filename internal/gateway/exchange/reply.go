@@ -110,8 +110,9 @@ type Source[T any] struct {
 	Err   func() error               // why Items ended early, or nil
 }
 
-// ReplySource responds with the page of a list that service.Cut would return. The error of a source that fails before
-// its first item is returned. If it fails later, ReplySource ends the connection as ReplyPage does.
+// ReplySource responds with the page of a list that service.Cut would return. It returns the error of an invalid
+// cursor, and that of a source that fails before its first item. If the source fails later, or an item cannot be
+// encoded, ReplySource ends the connection as ReplyPage does.
 func ReplySource[T any](w http.ResponseWriter, p service.Page, from Source[T]) error {
 	skip, err := p.Skip()
 	if err != nil {

@@ -105,8 +105,8 @@ func (p *patient) Write(b []byte) (written int, err error) {
 	}
 }
 
-// recovered runs a handler, and converts a panic to an error. If a part of the response was sent, it ends the
-// connection instead: a partial response must not look complete.
+// recovered runs a handler, and converts a panic to an error. If a part of the response was sent, or the handler
+// panicked with http.ErrAbortHandler, it ends the connection instead: a partial response must not look complete.
 func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (err error) {
 	defer func() {
 		p := recover()

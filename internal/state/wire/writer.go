@@ -9,8 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Writer writes JSON without reflection. It escapes texts as encoding/json does with SetEscapeHTML(false). B is the
-// output: callers append braces and brackets to it themselves, the first one before the first field.
+// Writer writes JSON, and uses no reflection except in Any. It escapes texts as encoding/json does with
+// SetEscapeHTML(false). B is the output: callers append braces and brackets to it themselves, the first one before the
+// first field.
 type Writer struct {
 	B   []byte
 	Err error // about the last value that has no form
