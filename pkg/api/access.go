@@ -39,9 +39,9 @@ type TokenRequest struct {
 
 	Roles []string `json:"roles"` // of viewer, submitter and approver
 
-	// Agents are the agents whose runs the token may start and read. Nil means all; the gateway refuses an empty list.
-	// Run limits the token to one run and its descendants. Only one of Agents and Run may be set, and a token with Run
-	// cannot start runs.
+	// Agents are the agents whose runs the token may start, and read with the descendants of these runs. Nil means
+	// all; the gateway refuses an empty list. Run limits the token to one run and its descendants. Only one of Agents
+	// and Run may be set, and a token with Run cannot start runs.
 	Agents []string `json:"agents,omitzero"`
 	Run    string   `json:"run,omitempty"`
 
@@ -155,7 +155,8 @@ type AuditEntry struct {
 	Target string     `json:"target"` // id or name of the changed resource
 
 	// Outcome is OutcomeUnknown if the request failed for a reason that does not reveal whether it took
-	// effect, or if it failed after the client had disconnected. It is empty for completed requests.
+	// effect, or if it failed after the client had disconnected. It is empty for completed requests, and for
+	// run.cancel_many, whose entry is stored before the first run is cancelled.
 	Outcome string `json:"outcome,omitempty"`
 }
 

@@ -30,7 +30,7 @@ type Batch struct {
 	CountWaiting bool `json:"count_waiting"` // see BatchRequest
 
 	// Counts has the number of runs by status, without statuses that no run has. Deleted runs count with
-	// the status in which they ended. If the gateway died while it stored the runs, Counts may have
+	// the status in which they ended. While the gateway stores the runs, and if that failed, Counts may have
 	// fewer runs than Total: a repetition of the request with its key stores the rest. A batch that is
 	// read five minutes after its creation or later counts missing runs as failed, with the reason lost.
 	Counts map[string]int `json:"counts"`

@@ -10,8 +10,9 @@ import (
 
 // The types of events in GET /v1/events.
 const (
-	// ChangesOpen begins the changes of a connection: the reader receives all changes after it. After a reconnection,
-	// changes that the reader has missed may precede it.
+	// ChangesOpen begins the changes of a connection: the reader receives the latest state of each run that changes
+	// after it, but not every state in between. After a reconnection, changes that the reader has missed may precede
+	// it.
 	ChangesOpen = "stream.open"
 
 	// RunChanged reports the state of a run.
@@ -42,7 +43,7 @@ const (
 )
 
 // Summary returns a shortened copy of the run, for lists. The output, the detail of the transition, the texts
-// of its wait, the error and each metadata value are cut after 400 bytes, and an ellipsis follows the cut.
+// of its wait, the error and each metadata value are cut after at most 400 bytes, and an ellipsis follows the cut.
 // Structured output, variables and arguments of calls above 1,000 bytes become null. At most 10 waiting calls
 // remain.
 func (r Run) Summary() Run {

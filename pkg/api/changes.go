@@ -15,11 +15,11 @@ import (
 // or 120 reconnections in a row fail; the last pair has the error. query has the
 // parameters of GET /v1/events: agent, loop, parent, batch and metadata.KEY select runs.
 //
-// The first change is ChangesOpen: the caller receives all changes after it, so a caller that
-// maintains a list must read the list then. When the connection breaks, Changes reconnects and
-// yields ChangesOpen again. Before or after it, Changes yields the state of the runs that changed in
-// between, possibly a second time. ChangesLost means that changes are missing: read the list again.
-// Of two states of a run the one with the higher Version is the later; no state follows RunDeleted.
+// The first change is ChangesOpen: of each run that changes after it the caller receives the latest state, but not
+// every state in between. So a caller that maintains a list must read the list at ChangesOpen. When the connection
+// breaks, Changes reconnects and yields ChangesOpen again. Before or after it, Changes yields the state of the runs
+// that changed in between, possibly a second time. ChangesLost means that changes are missing: read the list again.
+// Of two states of a run the one with the higher Version is the later. Ignore a state that follows RunDeleted.
 func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var link connection
@@ -29,7 +29,7 @@ func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change
 			err := c.frames(ctx, path, last, &link, func(frame sse.Event) (bool, error) {
 				var change Change
 				if err := json.Unmarshal(frame.Data, &change); err != nil {
-					return false, fmt.Errorf("the stream of changes has an event that is not JSON: open the stream again: %w", err)
+					return false, fmt.Errorf("the stream of changes has an event that is not JSON: check that the server is a gateway, and that no proxy alters its responses: %w", err)
 				}
 				failures = 0
 				if frame.ID != "" {

@@ -37,9 +37,9 @@ func WithToken(token string) Option { return func(c *Client) { c.token = token }
 // WithTenant names the tenant of each request. Only clients with roles in more than one tenant need it.
 func WithTenant(tenant string) Option { return func(c *Client) { c.tenant = tenant } }
 
-// WithRootCAs makes a client trust only the certificates of these authorities when it uses TLS. If the caller's HTTP
-// client has a transport other than an *http.Transport, each call returns an error that wraps ErrInvalid. The caller's
-// transport is not changed.
+// WithRootCAs makes a client trust only the certificates of these authorities when it uses TLS; a nil pool has those of
+// the system. If the caller's HTTP client has a transport other than an *http.Transport, each call returns an error
+// that wraps ErrInvalid. The caller's transport is not changed.
 func WithRootCAs(pool *x509.CertPool) Option {
 	return func(c *Client) {
 		given := cmp.Or(c.http.Transport, http.DefaultTransport)

@@ -60,8 +60,9 @@ func (c *Client) PutTenant(ctx context.Context, name string, s TenantSettings) (
 }
 
 // DeleteTenant deletes a tenant with its settings, schedules, hooks, triggers, memories, evaluations and files. Its
-// runs and agents stay. Until PutTenant stores the tenant again, it is suspended, unless it is the gateway's default
-// tenant. After an error a part may be deleted; a repetition deletes the rest.
+// runs and agents stay, but model calls that need a deleted file fail. Until PutTenant stores the tenant again, it is
+// suspended, unless it is the tenant default or the gateway's default tenant. After an error a part may be deleted; a
+// repetition deletes the rest.
 func (c *Client) DeleteTenant(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/tenants/"+url.PathEscape(name), nil, nil, nil)
 }

@@ -11,8 +11,9 @@ import (
 // batchEvery is the interval at which WaitBatch polls.
 const batchEvery = 250 * time.Millisecond
 
-// SubmitBatch submits 1 to 1,000 runs. The gateway checks all of them before it stores the first. With a key,
-// another call with the same content returns the same batch, and completes it if a failure has left runs unstored.
+// SubmitBatch submits 1 to 1,000 runs. The gateway checks all of them before it stores the first. While a key is known
+// (see Submit), another call with it and the same content returns the same batch. If a failure has left runs unstored,
+// that call stores them, or returns an error if it can store them no longer.
 func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
 	var out BatchAccepted
 	b, err := Encode(r)

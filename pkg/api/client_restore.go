@@ -18,8 +18,8 @@ func (c *Client) AcceptRestore(ctx context.Context) (RestoreDecided, error) {
 	return send[RestoreDecided](ctx, c, http.MethodPost, "/v1/restore:accept", struct{}{})
 }
 
-// AbandonRestore cancels the runs that Restore finds, including those beyond its list, and continues the others. It
-// may be repeated after an error. Its errors are those of AcceptRestore.
+// AbandonRestore cancels the runs that Restore finds, including those beyond its list, and continues the others. A run
+// that the copy lacks ends as lost. The call may be repeated after an error. Its errors are those of AcceptRestore.
 func (c *Client) AbandonRestore(ctx context.Context) (RestoreDecided, error) {
 	return send[RestoreDecided](ctx, c, http.MethodPost, "/v1/restore:abandon", struct{}{})
 }

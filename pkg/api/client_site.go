@@ -8,8 +8,8 @@ import (
 )
 
 // CancelRuns aborts the runs in flight that match a filter, newest first, at most 1,000 per call. If the result has a
-// NextCursor, more runs match: call again with it as the Cursor. A request may be repeated. A request that fails may
-// have cancelled some runs. Only operators may call it: CodeForbidden.
+// NextCursor, more runs may match: call again with it as the Cursor. A request may be repeated. A request that fails
+// may have cancelled some runs. Only operators may call it: CodeForbidden.
 //
 // With DryRun it lists the runs and cancels none. The gateway refuses an empty filter, or a status of ended runs, with
 // CodeInvalidRequest.
@@ -48,8 +48,8 @@ func (c *Client) AgentVersions(ctx context.Context, name, cursor string, limit i
 }
 
 // Workers returns the workers of the deployment, by id. A gateway lists those whose heartbeats it has received within
-// ten minutes, and those that hold leases of runs; right after its start it may list none. Only viewers of the whole
-// deployment may call it: CodeForbidden.
+// ten minutes and that have not announced their end, and those that hold leases of runs; right after its start it may
+// list none. Only viewers of the whole deployment may call it: CodeForbidden.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	page, err := get[Page[Worker]](ctx, c, "/v1/workers")
 	return page.Items, err

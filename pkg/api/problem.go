@@ -13,8 +13,9 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
-	// Errors are the mistakes of a definition, an input or a fork one by one, in the order of Detail. A problem has
-	// at most 4 KiB: the last of many mistakes then only gives the number of the others. Other problems have none.
+	// Errors are the mistakes of a definition, of variables or of a fork one by one, in the order of Detail. Other
+	// problems have none. A problem has at most 4 KiB, so the last of many mistakes may be missing, or replaced by an
+	// entry that gives their number.
 	Errors []Fault `json:"errors,omitempty"`
 
 	// RequestID is the value of the header X-Request-Id, or "".

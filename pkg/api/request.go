@@ -46,8 +46,8 @@ type ForkRequest struct {
 	// AgentVersion is another version of the run's agent. Default: the version that the run uses.
 	AgentVersion *int `json:"agent_version,omitempty"`
 
-	// Instructions replace those of the definition, for the new run only, which becomes a run of a draft. They need the
-	// role author, and a tenant that requires review refuses them.
+	// Instructions replace those of the definition, for the new run only. If they differ, it becomes a run of a draft.
+	// They need the role author, and a tenant that requires review refuses them.
 	Instructions *string `json:"instructions,omitempty"`
 
 	// Variables are values of the agent's variables in place of those of the run.

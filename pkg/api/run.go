@@ -271,8 +271,8 @@ type Agent = state.AgentVersion
 type SavedAgent struct {
 	Agent
 
-	// Warnings are references in the definition to resources that no process has, or that the definition does not
-	// declare. A run fails where it uses such a resource, until a process has it.
+	// Warnings are references in the definition to resources that were not found, or that the definition does not
+	// declare. The use of such a resource in a run fails. There are at most 50, and the search may miss some.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 

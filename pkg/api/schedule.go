@@ -34,8 +34,9 @@ type ScheduleSettings struct {
 
 	Paused bool `json:"paused,omitempty"` // the schedule does not fire
 
-	// CatchUp is the maximum lateness of a firing: after an outage the schedule fires only for the latest instant, and
-	// only if that is not later than CatchUp. From one minute to 24 hours. Nil means 10 minutes.
+	// CatchUp bounds how late the schedule decides to fire: after an outage it fires only for the latest instant, and
+	// only if that was at most CatchUp ago. A firing that waits for another run (OverlapQueueOne) may start later. From
+	// one minute to 24 hours. Nil means 10 minutes.
 	CatchUp *model.Duration `json:"catch_up,omitempty"`
 }
 

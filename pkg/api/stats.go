@@ -10,7 +10,8 @@ import (
 )
 
 // StatsQuery selects figures of a tenant. The zero value selects those of the last 24 hours, hour by hour, of all runs
-// together. An interval is at most 90 days long, and at most 7 days with StepHour.
+// together. An interval, after it was extended to whole hours, is at most 90 days long, and at most 7 days with
+// StepHour.
 type StatsQuery struct {
 	From, To time.Time // the interval, which the gateway extends to whole hours; To defaults to now, From to a day before To
 	By       string    // agent or model: a row for each; empty: one row for all

@@ -17,8 +17,8 @@ type TriggerSettings struct {
 	Stream   string   `json:"stream"`
 	Subjects []string `json:"subjects,omitempty"`
 
-	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes starts over; messages that
-	// have started a run start no other.
+	// From is FromNew or FromAll. Default FromNew. A trigger whose Stream or From changes starts over; a message that
+	// has started a run starts no other while its key is known, as [Client.Submit] says.
 	From string `json:"from,omitempty"`
 
 	Filter string      `json:"filter,omitempty"` // returns false for messages that are ignored; empty: none
