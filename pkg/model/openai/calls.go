@@ -104,8 +104,8 @@ func begins(c *call, p piece) bool {
 	return c.complete() || c.args.Len() == 0 && p.name != c.name
 }
 
-// parts returns the calls of a finished response. If the output limit or a filter ended the response, parts omits the
-// last call unless it is complete: a partial call must never run.
+// parts returns the calls of a finished response that have a name. If the output limit or a filter ended the response,
+// parts omits the call with the latest piece unless that call is complete: a partial call must not run.
 func (s *calls) parts(stop model.Stop) []state.Part {
 	cut := stop == model.StopMaxOutputTokens || stop == model.StopContentFilter
 	var parts []state.Part

@@ -162,8 +162,9 @@ func (a *chatAnswer) emit(d model.Delta) {
 	}
 }
 
-// end returns the response, or the error. A response with a finish reason is complete: only usage may follow, and a
-// response that was paid for is kept even if its usage is lost.
+// end returns the response, or the error. A response with a finish reason outside gaveUp is complete: only usage may
+// follow, and a response that was paid for is kept even if its usage is lost. An error that reports the output limit
+// also ends a response.
 func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Response, error) {
 	var e *model.Error
 	switch {

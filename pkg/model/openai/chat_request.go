@@ -17,8 +17,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// chatParams translates a request. official reports that OpenAI or Azure receives it: they accept only
-// max_completion_tokens, and older servers only max_tokens.
+// chatParams translates a request. official reports that OpenAI or Azure receives it: their newer models accept only
+// max_completion_tokens, and some other servers only max_tokens.
 func chatParams(r model.Request, official bool) sdk.ChatCompletionNewParams {
 	p := sdk.ChatCompletionNewParams{
 		Model:         r.Model,

@@ -100,8 +100,8 @@ func (s *Store) catchUp(ctx context.Context, subjects []string) error {
 	return nil
 }
 
-// deleteConsumer deletes a consumer of the stream of runs: at every purge the server counts what each consumer has
-// left to read. It deletes this one anyway after foldTimeout.
+// deleteConsumer deletes a consumer of the stream of runs, because at every purge the server counts what each consumer
+// has left to read. If the request fails, the server deletes the consumer once it was unused for foldTimeout.
 func (s *Store) deleteConsumer(ctx context.Context, c jetstream.Consumer) {
 	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
 	defer cancel()

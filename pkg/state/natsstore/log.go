@@ -56,8 +56,9 @@ type page struct {
 // maxPages is the maximum number of pages that are kept; one more clears all.
 const maxPages = 1000
 
-// noteCheckpoint notes in rec, which follows the version v of a run with entries, where the stream has the run's
-// checkpoint: in the next message of the run after that of v.
+// noteCheckpoint notes in rec, the record after the version v, where the stream has the checkpoint of the run. entries
+// are those that follow v: if they have a checkpoint, the next message of the run after that of v has it. The note
+// counts once the header of rec names another checkpoint than that of v.
 func noteCheckpoint(rec *record.Record, v version, entries []state.Entry) {
 	if slices.ContainsFunc(entries, func(e state.Entry) bool { return e.Type == state.EntryCheckpoint }) {
 		rec.CheckpointNext = v.seq
@@ -100,7 +101,8 @@ func (s *Store) hold(id state.RunID, l cachedLog) {
 
 // logAt returns the entries of a run's log as of the version v: those with numbers above
 // after, and perhaps earlier ones. If most is not 0, it may omit those above most. If `bytes`
-// is not 0, it stops after messages of about that many bytes with entries above after.
+// is not 0, it stops after messages of about that many bytes with entries above after. If the
+// stream no longer has the run's messages, because the run was deleted, entries are missing.
 //
 // It caches the log from the checkpoint on, which claims need. When it reads earlier
 // entries, it caches none, and notes where in the stream it has stopped, for the next page.
