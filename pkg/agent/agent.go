@@ -14,7 +14,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Agent is one version of a definition, checked and compiled. It is immutable and safe for concurrent use.
+// Agent is one version of a definition, checked and compiled. It is safe for concurrent use, and nobody may change it.
 // It has many methods because each answers one question that the engine asks about a definition.
 type Agent struct {
 	Definition

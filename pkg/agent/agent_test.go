@@ -256,7 +256,7 @@ func TestCompileRefuses(t *testing.T) {
 		{`{"name": "a", "model": {"provider": "scripted", "provider": "openai"}}`, "model.provider: the key occurs twice"},
 		{"", "empty"},
 		{"null", "name"},
-		{"name: a\ninstructions: " + strings.Repeat("x", agent.MaxDefinition), "the document has more than 1048576 bytes, the maximum of a definition"},
+		{"name: a\ninstructions: " + strings.Repeat("x", agent.MaxDefinition), "the document has more than 1048576 bytes, the maximum: shorten it"},
 		{"description: &x " + strings.Repeat("x", 100_000) + "\nhooks: {stop: [" + strings.Repeat("*x, ", 20) + "*x]}", "aliases"},
 	}
 	for _, tt := range tests {

@@ -29,9 +29,9 @@ type Definition struct {
 	// child runs.
 	Webhook *state.Webhook `json:"webhook,omitempty"`
 
-	// OutputSchema is a JSON Schema that the output of every run must match (D8). An answer that does not match is
-	// returned to the model, at most MaxOutputRetries times; nil means 2, and 0 with single_call. Then the run fails
-	// (invalid_output).
+	// OutputSchema is a JSON Schema that the output of a completed run matches. An answer that does not match is returned
+	// to the model, at most MaxOutputRetries times after each user message; nil means 2, and 0 with single_call. Then the
+	// run fails (invalid_output).
 	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
 	MaxOutputRetries *int            `json:"max_output_retries,omitempty"`
 
@@ -76,22 +76,21 @@ type Loop struct {
 	Type     string `json:"type,omitempty"`      // react (the default), single_call, reflect, two_phase, or registered in Go
 	MaxTurns int    `json:"max_turns,omitempty"` // 0 means 20; at most 200
 
-	// OnLimit selects the end of a run at max_turns: OnLimitEnd, the default, after the tools of the last response, or
-	// OnLimitAnswer, which makes the last model call without tools, so that the run ends with an answer.
+	// OnLimit selects the end of a run at max_turns, and of two_phase also at max_steps: OnLimitEnd, the default, after
+	// the tools of the last response, or OnLimitAnswer, which makes the last model call without tools, to get an answer.
 	OnLimit OnLimit `json:"on_limit,omitempty"`
 
 	// Converse makes a run wait for the person's next message (waiting_human_input) after an answer without tool calls,
 	// instead of ending.
 	Converse bool `json:"converse,omitempty"`
 
-	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls with the same
-	// arguments in this many consecutive responses (L3). 0 means 3 for reflect and never for the
-	// others.
+	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls with the same arguments, in any order, in
+	// this many consecutive responses, at least 2. 0 means 3 for reflect and never for the others.
 	ToolLoopThreshold int `json:"tool_loop_threshold,omitempty"`
 
-	// Settings of reflect (L1, L2): the confidence that ends a run (default 0.85), whether the loop reflects (default
-	// true), the number of turns between reflections (default 1), whether the model reads the findings, and the tools
-	// after which the run is complete.
+	// Settings of reflect: the confidence that ends a run (default 0.85), whether the loop reflects (default true), the
+	// number of turns from one reflection to the next if no call fails or repeats (default 1), whether the model is told
+	// what they found (default false), and the tools after which the run ends.
 	ConfidenceThreshold *float64 `json:"confidence_threshold,omitempty"`
 	EnableReflection    *bool    `json:"enable_reflection,omitempty"`
 	ReflectInterval     int      `json:"reflect_interval,omitempty"`
@@ -111,11 +110,11 @@ const (
 	OnLimitAnswer OnLimit = "answer"
 )
 
-// Compaction configures when and how the history is shortened for the model (A10, A18). Without it, the history is cut
-// after a prompt that was too long, once until the next user message.
+// Compaction configures when and how the history is shortened for the model. Without it, the history is cut after a
+// prompt that was too long, once until the next user message; single_call has no history to cut.
 type Compaction struct {
-	// At is the share of the model's context window at which the history is compacted ahead of time; 0 means never.
-	// Window is the size of that window in tokens.
+	// At is the share of the model's context window at which the history is compacted ahead of time, if the provider
+	// reports the tokens of its responses; 0 means never. Window is the size of that window in tokens; At requires it.
 	At     float64 `json:"at,omitempty"`
 	Window int64   `json:"window,omitempty"`
 

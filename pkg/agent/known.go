@@ -32,10 +32,10 @@ func Builtin(loops ...string) Known {
 	return Known{Tools: toolspec.Builtin(), Hooks: hookspec.Builtin(), Providers: model.BuiltinSpecs(), Loops: loops}
 }
 
-// Parse reads a definition in YAML or JSON. The error joins the mistakes that do not depend on the meaning of values:
-// unknown keys, duplicate keys and wrong types, each with its place. If there is one, and known has Providers, the
-// error also joins the mistakes that Compile would find elsewhere in the definition, so that an author can fix all at
-// once.
+// Parse reads a definition in YAML or JSON. The error reports a document that is too large or cannot be parsed, or it
+// joins the mistakes that show without the meaning of the values, such as unknown keys and wrong types, each with its
+// place. In that case, if known has Providers, the error also joins the mistakes that Compile would find elsewhere in
+// the definition, so that an author can fix all at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
 	err := known.decode(data, &def)

@@ -36,7 +36,7 @@ func ParseRetention(text string) (Retention, error) {
 		name = strings.TrimSpace(name)
 		field := map[string]*Period{"completed": &r.Completed, "failed": &r.Failed, "events": &r.Events}[name]
 		if !ok || field == nil {
-			return Retention{}, fmt.Errorf("retention %q is not NAME: DURATION: write one such as completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
+			return Retention{}, fmt.Errorf("retention %q is not a duration for completed, failed or events: write one such as completed: 30d, failed: 90d, events: 72h", strings.TrimSpace(pair))
 		}
 		if *field != 0 {
 			return Retention{}, fmt.Errorf("retention of %s is given twice: remove one", name)
@@ -91,7 +91,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		d = time.Duration(n * float64(24*time.Hour))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration: write one such as 30d, 72h or 90m", text)
+		return 0, fmt.Errorf("%q is not a duration, or is too long: write one such as 30d, 72h or 90m", text)
 	}
 	return d, nil
 }

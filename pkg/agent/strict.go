@@ -22,12 +22,13 @@ import (
 )
 
 // decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its mistakes,
-// each with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes. For a
-// document that is too large, has too many values, is nested too deeply or cannot be parsed, decode returns one error
-// without a place, and leaves v unchanged. It checks keys that belong to one kind only if known contains that kind.
+// each with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes, or its
+// zero value if these cannot be decoded. For a document that is too large, has too many values, is nested too deeply or
+// cannot be parsed, decode returns one error without a place, and leaves v unchanged. It checks keys that belong to one
+// kind only if known contains that kind.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
-		return fmt.Errorf("the document has more than %d bytes, the maximum of a definition: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
+		return fmt.Errorf("the document has more than %d bytes, the maximum: shorten it", MaxDefinition) // the rest was not read, so the size is unknown
 	}
 	if !utf8.Valid(data) {
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers
@@ -91,7 +92,7 @@ func bound(data []byte) error {
 		}
 	}
 	if values > maxValues {
-		return fmt.Errorf("the document has more than %d values: shorten it", maxValues)
+		return fmt.Errorf("the document has too many values, about %d are allowed: shorten it", maxValues)
 	}
 	if weight > maxRead*1_000_000 {
 		return errors.New("the document is too large and nested too deep to be checked: shorten or flatten it")
@@ -109,7 +110,7 @@ func readable(data []byte) error {
 		}
 	}
 	if marks > maxMarks {
-		return fmt.Errorf("the document has more than %d lines and list values: shorten it", maxMarks)
+		return fmt.Errorf("the document has more than %d lines, commas and brackets: shorten it", maxMarks)
 	}
 	return nil
 }
@@ -123,12 +124,12 @@ func fromYAML(data []byte) ([]byte, error) {
 	dec.SetStrict(true)
 	var first, second any
 	if err := dec.Decode(&first); errors.Is(err, io.EOF) {
-		return nil, errors.New("the document is empty: send a definition in YAML or JSON")
+		return nil, errors.New("the document is empty: write it in YAML or JSON")
 	} else if err != nil {
 		return nil, err
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the text has more than one YAML document: send one definition at a time")
+		return nil, errors.New("the text has more than one YAML document: send one at a time")
 	}
 	// An alias costs a few bytes and may expand to any number of them.
 	if spare(first, MaxDefinition) < 0 {
@@ -226,8 +227,9 @@ func (c *checker) tree(dec *json.Decoder, place string) any {
 	}
 }
 
-// shape notes the mistakes of v as a value of type t, unknown keys and wrong types, and removes those parts from v. It
-// reports whether v itself is valid. encoding/json would report only the first mistake, without an index.
+// shape notes the mistakes of v as a value of type t, unknown keys and wrong types. It removes those parts from the
+// objects in v, and makes them null in its lists. It reports whether v itself is valid, apart from its parts.
+// encoding/json would report only the first mistake, without an index.
 func (c *checker) shape(place string, v any, t reflect.Type) bool {
 	if v == nil {
 		return true // null is the same as nothing

@@ -127,8 +127,8 @@ func (a *Agent) UndeclaredVariables() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// OwnVariables returns the values of the variables that the agent declares, or nil. values are those
-// of a run: after a handoff, the agent may declare others.
+// OwnVariables returns those values that are of variables which the agent declares, or nil if there are none. values
+// are those of a run, whose first agent may declare other variables than this one, after a handoff.
 func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
 	if a.variables == nil || len(values) == 0 {
 		return nil
@@ -193,7 +193,7 @@ func (a *Agent) instruct(values json.RawMessage, left *jsonschema.Steps) (string
 }
 
 // SharedInstructions returns the number of bytes at the start of the instructions that all runs of this version share:
-// those before the first value of a variable. 0 means all bytes, and -1 none.
+// those before the first value of a variable. 0 means all bytes, and -1 none but white space.
 func (a *Agent) SharedInstructions() int {
 	if v := a.variables; v != nil && len(v.names) > 0 {
 		if strings.TrimSpace(v.text[0]) == "" {
