@@ -234,7 +234,7 @@ func (t *tx) commit(r *run, l state.Lease, c state.Commit, format int) (done sta
 	case r.logLen != c.From:
 		return done, &state.GapError{ID: l.Run, Have: r.logLen, From: c.From}
 	case c.From > c.State.LogLen():
-		return done, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already committed: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
+		return done, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	ends := c.State.Status.Terminal()
 	if c.RequireInboxConsumed && ends {

@@ -186,8 +186,8 @@ func (e *TenantError) Error() string {
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
-// In returns the principal as a caller in a tenant. An empty name means the principal's only tenant, if it has just
-// one, and otherwise byDefault. The error is a *TenantError, also for an invalid name.
+// In returns the principal as a caller in a tenant. An empty name means the tenant of the principal's only grant, or
+// byDefault if it has several grants or one for AnyTenant. The error is a *TenantError, also for an invalid name.
 func (p Principal) In(tenant, byDefault string) (Caller, error) {
 	if tenant == "" {
 		tenant = byDefault
@@ -258,7 +258,7 @@ func unauthenticated(format string, args ...any) error {
 }
 
 // Authenticator identifies the owner of a bearer token. It is safe for concurrent use. The error wraps
-// ErrUnauthenticated if the token is invalid; any other error means that it could not be checked.
+// ErrUnauthenticated if the token is refused; any other error means that it could not be checked.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (Principal, error)
 }

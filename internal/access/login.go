@@ -288,8 +288,8 @@ func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begu
 	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), base64.RawURLEncoding.EncodeToString(data), nil
 }
 
-// Provider returns an error if logins through the OpenID provider, if one is set, would fail now:
-// it does not answer, or its issuer differs from the setting.
+// Provider returns an error if an OpenID provider is set whose settings this process has not been able to read so
+// far: it does not answer, or its issuer differs from the setting. See OIDC.Provider.
 func (l *Login) Provider(ctx context.Context) error {
 	if l.cfg.OIDC == nil {
 		return nil
@@ -310,8 +310,9 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 }
 
 // Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session
-// and the page to show. After an error it also returns the page if begun belongs to this login. The error wraps
-// ErrUnauthenticated if the login is refused; any other error means that the provider or the store failed.
+// and the page to show. With an error it returns the page only if it has found that begun belongs to this login.
+// The error wraps ErrUnauthenticated if the login is refused; any other error is that of the provider, of the store
+// or of ctx.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -346,7 +347,7 @@ func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc
 	tokens, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if ok && slices.Contains([]string{"invalid_client", "unauthorized_client"}, refused.ErrorCode) {
-		err = fmt.Errorf("%w: the provider does not accept the client id and its secret: correct TURNPIKE_OIDC_CLIENT_ID and TURNPIKE_OIDC_CLIENT_SECRET (in Go, OIDC.ClientID and OIDC.ClientSecret)", err)
+		err = fmt.Errorf("%w: the provider does not accept the client: correct TURNPIKE_OIDC_CLIENT_ID and TURNPIKE_OIDC_CLIENT_SECRET (in Go, OIDC.ClientID and OIDC.ClientSecret), or permit the client, at the provider, to use authorization codes", err)
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	if ok && refused.ErrorCode != "" {

@@ -49,9 +49,9 @@ var signed = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC verifies tokens of an OpenID provider. It reads the provider's settings at its
-// first use. It reads the keys again when no known key verifies a token: up to three
-// times in a burst, and then at most once in 10 s. It is safe for concurrent use.
+// OIDC verifies tokens of an OpenID provider. It reads the provider's settings once, see Provider. It reads the keys
+// when no known key verifies a token: up to three times in a burst, and then at most once in 10 s. It is safe for
+// concurrent use.
 type OIDC struct {
 	cfg     OIDCConfig
 	keys    *http.Client // reads the provider's settings and its key set
@@ -70,7 +70,7 @@ type OIDC struct {
 // issuer or audience, or an invalid expression.
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if cfg.Issuer == "" || cfg.Audience == "" {
-		return nil, errors.New("the issuer or the audience of the OpenID provider is missing: set TURNPIKE_OIDC_ISSUER and TURNPIKE_OIDC_AUDIENCE")
+		return nil, errors.New("the issuer or the audience of the OpenID provider is missing: set TURNPIKE_OIDC_ISSUER and TURNPIKE_OIDC_AUDIENCE (in Go, OIDC.Issuer and OIDC.Audience)")
 	}
 	if cfg.Claims == "" {
 		cfg.Claims = ClaimsByDefault
@@ -137,8 +137,8 @@ func (e *ProviderError) Unwrap() error { return e.err }
 // retryProvider is the time that OIDC waits before it calls a provider again that did not answer.
 const retryProvider = 2 * time.Second
 
-// Provider returns the provider, once it has answered. The error is a *ProviderError, which Provider
-// returns again for 2 s (retryProvider), or that of ctx.
+// Provider returns the provider. It reads the provider's settings, unless an earlier call has done so. The error is
+// that of ctx, or a *ProviderError: for the next 2 s (retryProvider) Provider returns that one without a request.
 func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 	o.mu.Lock()
 	provider, tried, failed := o.provider, o.tried, o.failed

@@ -122,9 +122,10 @@ func (t *Tenants) addPlain(ctx context.Context, name string) (storedTenant, erro
 	return storedTenant{}, err
 }
 
-// Delete removes the settings of a tenant. The tenant is then suspended until Put stores it again: its keys, and runs
-// that have not ended, keep its restrictions. A default tenant, which exists without being stored, is not suspended:
-// it only loses its settings. The runs and agents stay. Delete returns state.ErrNotFound if the tenant is not stored.
+// Delete removes the settings of a tenant. The tenant is then suspended until Put stores it again, and the last
+// settings apply to its keys and to runs that have not ended. Other processes learn this within two seconds. A default
+// tenant, which exists without being stored, is not suspended: it only loses its settings. The runs and agents stay.
+// Delete returns state.ErrNotFound if the tenant is not stored.
 func (t *Tenants) Delete(ctx context.Context, name string) error {
 	last, err := t.read(ctx, name)
 	if err != nil {
@@ -157,7 +158,7 @@ func (t *Tenants) forget(name string) {
 }
 
 // List returns all stored tenants with their settings, by name. A tenant that was used but never configured has the
-// zero settings. A default tenant is missing until an admin has put it.
+// zero settings. Deleted tenants, and default tenants that Put has not stored, are missing.
 func (t *Tenants) List(ctx context.Context) (map[string]api.TenantSettings, error) {
 	all, err := t.store.Documents(ctx, state.TenantDocument)
 	if err != nil {

@@ -304,7 +304,7 @@ func (t *Tokens) addKey(ctx context.Context, tenant string, first bool) ([]token
 		t.remember(tenant, stored.Keys, now)
 		return stored.Keys, nil
 	}
-	return nil, fmt.Errorf("store a signing key of tokens: other gateways changed the keys at the same time: retry (%w)", state.ErrChanged)
+	return nil, fmt.Errorf("store a signing key of tokens: other requests changed the keys at the same time: retry (%w)", state.ErrChanged)
 }
 
 // Rotate adds a signing key of a tenant, and returns the valid keys, the newest first. The key signs new

@@ -1,7 +1,7 @@
 package keys
 
-// Nearest returns the one of names of which name is probably a misspelling: the one with the fewest changed letters,
-// at most three and at most half of name. It returns "" if no name is close enough.
+// Nearest returns the one of names of which name is probably a misspelling: the first one with the fewest bytes
+// inserted, left out or replaced, at most three and at most half of name. It returns "" if no name is close enough.
 func Nearest(name string, names []string) string {
 	best, at := "", min(4, len(name)/2+1)
 	for _, n := range names {

@@ -26,7 +26,7 @@ type Times struct {
 }
 
 // New compiles a schedule. expression has five fields (minute, hour, day of the month, month, and day of the week,
-// where 0 and 7 are Sunday), or is @hourly, @daily, @weekly, @monthly or @yearly. zone is a name in the IANA database;
+// where 0 and 7 are Sunday), or is a word such as @hourly or @daily. zone is a name in the IANA database;
 // empty means UTC. jitter is the maximum delay of a firing after its instant, see At; schedules with different names
 // usually have different delays. The error says what is wrong with the expression, for example that it never matches a
 // date or has more than 256 bytes, or that the zone is unknown.
@@ -60,8 +60,8 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	return t, nil
 }
 
-// sundays returns an expression without 7 for Sunday, and without ranges that end with Sunday: the parser knows
-// Sunday as 0 only. A range becomes a list of its days.
+// sundays rewrites an expression of five fields for the parser, which knows Sunday as 0 only: it replaces 7 by 0, and a
+// range that ends with Sunday by a list of its days. It leaves mistakes unchanged, for the parser to report.
 func sundays(expression string) string {
 	fields := strings.Fields(expression)
 	if len(fields) != 5 {
@@ -154,7 +154,7 @@ func (t *Times) At(instant time.Time) time.Time {
 }
 
 // Latest returns the latest instant in the interval (after, now] whose firing is due at now, and false if there
-// is none. It computes all instants of the interval.
+// is none. Its cost grows with the number of instants in the interval.
 func (t *Times) Latest(after, now time.Time) (latest time.Time, ok bool) {
 	for next := t.Next(after); !next.IsZero() && !t.At(next).After(now); next = t.Next(next) {
 		latest, ok = next, true

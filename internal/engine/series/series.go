@@ -12,9 +12,9 @@ const Other = "other"
 const maxLength = 200
 
 // Limiter admits a limited number of values that users choose as labels of metrics. A value stays admitted, for all
-// tenants, as long as the process lives, as do its time series. It counts for the tenant that first used it. The values
-// of a tenant take at most a quarter of the capacity that other tenants do not use, rounded up, so one tenant cannot
-// exclude the others. A Limiter is safe for concurrent use.
+// tenants, as long as the Limiter exists, because its time series stay as well. It counts for the tenant for which it
+// was admitted. A tenant may add values until it has a quarter of the capacity that other tenants do not use, rounded
+// up, so one tenant cannot exclude the others. A Limiter is safe for concurrent use.
 type Limiter struct {
 	limit int
 
@@ -28,7 +28,8 @@ func New(limit int) *Limiter {
 	return &Limiter{limit: limit, admitted: map[string]bool{}, held: map[string]int{}}
 }
 
-// Admit reports whether value may be a label, and admits it if the limits allow. A value longer than 200 bytes, or that is not valid UTF-8, is never admitted.
+// Admit reports whether value may be a label, and admits it if the limits allow. A value that is longer than 200 bytes
+// or is not valid UTF-8 is never admitted.
 func (l *Limiter) Admit(tenant, value string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

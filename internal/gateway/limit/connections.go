@@ -12,8 +12,8 @@ import (
 )
 
 // Connections limits the open connections of a server: in total, for each principal and for each tenant. A connection
-// counts for the caller of its last authenticated request. The server must use Accept and Changed, and call Use for
-// each authenticated request. Connections is safe for concurrent use.
+// counts for the caller of the last request that Use has permitted. Hijacked connections do not count. The server must
+// use Accept and Changed, and call Use for each authenticated request. Connections is safe for concurrent use.
 type Connections struct {
 	most  int
 	quota *Quota
@@ -91,8 +91,9 @@ func (one *connection) close() {
 	}
 }
 
-// Use counts the connection of a request for its caller, or returns the problem that refuses the request. It does
-// nothing for a connection that Accept has not seen. ctx must be that of the request.
+// Use counts the connection of a request for its caller, and no longer for the caller before, or returns the problem
+// that refuses the request. It counts no connection that is closed or that Accept has not accepted. ctx must be that
+// of the request.
 func (c *Connections) Use(ctx context.Context, caller access.Caller) error {
 	one, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {

@@ -43,10 +43,10 @@ func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 // keyTries is the number of times that Create tries to take a key that names deleted runs.
 const keyTries = 3
 
-// Create calls create, one attempt to create a run, until the key of the run does not name a deleted
-// run. As long as it does, create returns the id of the deleted run and state.ErrDeleted, and Create
-// calls free, which removes the key if it still names that run. After several such attempts Create
-// gives up. That error is not state.ErrDeleted: the key is free, and a repetition may take it.
+// Create calls create, one attempt to create a run, and returns what it returns, unless the key of the run names
+// another run, which was deleted. Then create returns the id of that run and state.ErrDeleted, and Create calls free,
+// which removes the key if it still names that run, and tries again. After three such attempts (keyTries) it returns
+// an error that is not state.ErrDeleted, since a repetition may succeed.
 func Create(n state.NewRun, create func() (state.Created, error), free func(state.RunID) error) (state.Created, error) {
 	for range keyTries {
 		made, err := create()

@@ -86,8 +86,8 @@ type Record struct {
 	// Sealed is the token of a deletion that has begun, see state.Deletions.
 	Sealed string `json:"sealed,omitempty"`
 
-	// QueuedAt is the time at which the run was queued, and its message published right after that; zero
-	// if no message was published, because a worker released the run.
+	// QueuedAt is the time at which a queued run was queued, and usually its message published right after that; zero
+	// if no message was published, because a worker released the run. It means nothing if the run is not queued.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -352,7 +352,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, &state.GapError{ID: l.Run, Have: r.LogLen, From: c.From}
 	}
 	if c.From > c.State.LogLen() {
-		return nil, state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already committed: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
+		return nil, state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	if c.RequireInboxConsumed && c.State.Status.Terminal() && r.unconsumed(c) {
 		return nil, state.Committed{}, state.ErrUnconsumedSignals

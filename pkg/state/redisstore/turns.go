@@ -261,7 +261,7 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	if c.From < 0 || c.From > c.State.LogLen() {
-		return state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already committed: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
+		return state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	c.State = c.State.Formatted(s.Written())
 	header, err := state.EncodeChanging(c.State)
