@@ -25,8 +25,8 @@ const (
 	ready = "ready"
 )
 
-// A process that must confine itself does so here, before the initialization of any other
-// package and independently of main.
+// A process that must confine itself does so here, before main, and before the initialization of the packages that
+// import this one.
 //
 //nolint:gochecknoinits // see above
 func init() {

@@ -105,7 +105,7 @@ func New(cfg Config) (*Confinement, error) {
 		cfg.Mode = Auto
 	}
 	if !slices.Contains(Modes, cfg.Mode) {
-		return nil, fmt.Errorf("confinement of MCP programs is %q, want one of %q: correct TURNPIKE_MCP_CONFINEMENT", cfg.Mode, Modes)
+		return nil, fmt.Errorf("confinement of MCP programs is %q: set TURNPIKE_MCP_CONFINEMENT to one of %s", cfg.Mode, strings.Join(Modes, ", "))
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory

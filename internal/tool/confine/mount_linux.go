@@ -83,8 +83,8 @@ func (o order) show(e entry) error {
 	return bind(from, at, e.Access == readWrite)
 }
 
-// bind mounts from at another path, with all mounts below it, without devices and without set-user-ID programs. If
-// write is false, the mount is read-only.
+// bind mounts from at another path, with all mounts below it, without set-user-ID programs, and without devices unless
+// from is below /old/dev. If write is false, the mount is read-only.
 func bind(from, at string, write bool) error {
 	if err := unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (o order) special() error {
 	return nil
 }
 
-// boundProcesses limits the processes of the namespace where the limit of the user does not apply, as for root. Before
-// Linux 6.14 the number applies to the whole system.
+// boundProcesses limits the processes of the namespace if this process is root, to whom the limit of the user does not
+// apply. It does nothing before Linux 6.14, where the number would apply to the whole system.
 func boundProcesses() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil || os.Getuid() != 0 || !atLeast(unix.ByteSliceToString(u.Release[:]), 6, 14) {

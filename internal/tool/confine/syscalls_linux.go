@@ -28,9 +28,9 @@ var denied = []uint32{
 }
 
 // filterSystemCalls restricts the system calls of this thread and of the processes that it starts. They cannot make
-// the calls in denied. If sockets is false, they can create no sockets except pairs. Otherwise they can create
-// sockets of IPv4, IPv6 and Unix, and those of netlink that query addresses and routes, as name resolvers do. The
-// caller must have set no_new_privs.
+// the calls in denied, socketCall, and those of another architecture. If sockets is false, they can create no sockets
+// except pairs. Otherwise they can create only those of IPv4, IPv6, Unix, and netlink for addresses and routes, which
+// name resolvers need. The caller must have set no_new_privs.
 func filterSystemCalls(sockets bool) error {
 	code, err := bpf.Assemble(systemCalls(sockets))
 	if err != nil {

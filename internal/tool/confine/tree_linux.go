@@ -12,9 +12,9 @@ import (
 // measureInterval is the time between two measurements of a program without a cgroup.
 const measureInterval = 200 * time.Millisecond
 
-// watch measures the processes below pid until done is closed. It calls kill with the reason once they use more than
-// memory bytes in total, or are more than maxProcesses. It is used where there is no cgroup: the kernel then limits
-// only each process by itself, and a program can start many.
+// watch measures the processes below pid every measureInterval, until done is closed or it has called kill. It calls
+// kill with the reason when it finds that they use more than memory bytes in total, or are more than maxProcesses. It
+// is used where there is no cgroup: the kernel then limits only the memory of each process by itself.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()
@@ -34,7 +34,7 @@ func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 			used += memoryOf(p)
 		}
 		if used > memory {
-			kill(fmt.Errorf("the program and its %d processes used %d MiB of memory, at most %d are allowed, so it was stopped: raise TURNPIKE_MCP_MEMORY_MIB of the worker", len(all), used>>20, memory>>20))
+			kill(fmt.Errorf("the %d processes of the program used %d MiB of memory, at most %d are allowed, so it was stopped: raise TURNPIKE_MCP_MEMORY_MIB of the worker", len(all), used>>20, memory>>20))
 			return
 		}
 	}

@@ -65,8 +65,8 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 // New returns a caller that makes all requests through g.
 func New(g *guard.Guard) *Caller { return &Caller{client: g.Client()} }
 
-// Tool returns the tool of a template, which must pass Check. It calls resolve at each call for the value of a secret,
-// with the secret's name and the "host:port" of the request.
+// Tool returns the tool of a template, which must pass Check. Each call of the tool calls resolve for the value of each
+// secret in the template, with the secret's name and the "host:port" of the request.
 func (c *Caller) Tool(r Request, resolve func(name, host string) (string, error)) tool.Tool {
 	return tool.Func(func(ctx context.Context, call tool.Call) (tool.Result, error) { return c.call(ctx, r, resolve, call) })
 }
@@ -168,7 +168,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	if picture {
 		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
 		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
-			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now: call again later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now. The request may have had an effect: check that before you repeat it, later"), nil
 		}
 	}
 	document := resp.StatusCode < 300 && (media == "application/pdf" || strings.HasPrefix(media, "audio/"))
@@ -180,7 +180,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		}
 		// Memory for the body, its redacted copy, and its base64.
 		if call.Grow != nil && !call.Grow(4*need) {
-			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now: call again later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. The request may have had an effect: check that before you repeat it, later"), nil
 		}
 	}
 	body, size, err := read(resp, limit+overlap)
@@ -188,7 +188,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
-		return tool.Error(f.redact(fmt.Sprintf("%s closed the connection during its answer: %s. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), guard.Text(err)))), nil
+		return tool.Error(f.redact(fmt.Sprintf("the answer of %s was not received in full: %s. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), guard.Text(err)))), nil
 	}
 	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
 	if picture {
@@ -215,7 +215,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	case !utf8.ValidString(text) && resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s, with content that is not UTF-8 text. Check the arguments, or continue without the tool", req.URL.Hostname(), status)), nil
 	case !utf8.ValidString(text):
-		return tool.Error(fmt.Sprintf("%s answered %s with content that is not UTF-8 text (Content-Type %q): request text in UTF-8", req.URL.Hostname(), status, f.redact(resp.Header.Get("Content-Type")))), nil
+		return tool.Error(fmt.Sprintf("%s answered %s with content that is not UTF-8 text (Content-Type %q): request text in UTF-8, or continue without the tool", req.URL.Hostname(), status, f.redact(resp.Header.Get("Content-Type")))), nil
 	case resp.StatusCode >= 400:
 		return tool.Error(fmt.Sprintf("%s answered %s: %s", req.URL.Hostname(), status, text)), nil
 	default:
@@ -279,7 +279,7 @@ func (f *filler) fill(text string, escape func(string) string) string {
 		f.used[name] = true
 		v, ok := f.args[name]
 		if !ok || v == nil || v == "" {
-			f.fail(fmt.Errorf("the argument %q is missing: pass it", name))
+			f.fail(fmt.Errorf("the argument %q is missing or empty: pass it", name))
 			return ""
 		}
 		return escape(plain(v))
