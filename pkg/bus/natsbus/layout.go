@@ -80,7 +80,7 @@ func (l *layout) validate() error {
 	case len(all) != len(slices.Compact(slices.Clone(all))):
 		return errors.New("it lists a stream twice")
 	case all[0] < firstStream || all[len(all)-1] >= l.Next:
-		return fmt.Errorf("its streams are not numbered %d to %d", firstStream, l.Next-1)
+		return fmt.Errorf("the number of a stream is not between %d and %d", firstStream, l.Next-1)
 	default:
 		return nil
 	}
@@ -227,8 +227,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// learn reads and adopts the layout. If the layout is gone, learn writes the last known one again. changed
-// reports whether this process had another layout before.
+// learn reads and adopts the layout. If the layout is gone, learn writes the last known one again, unless that is the
+// default one. changed reports whether this process had another layout before.
 func (ts *turnStreams) learn(ctx context.Context) (changed bool, err error) {
 	l, err := ts.readLayout(ctx)
 	old := ts.layout.Load()

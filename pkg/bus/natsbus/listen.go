@@ -11,10 +11,10 @@ import (
 // listenBuffer is the number of messages that may wait for a listener before some are lost.
 const listenBuffer = 1024
 
-// listen calls fn for each message on the subjects, one at a time and in the order of arrival, until stop
-// or Close, which both wait for a call of fn in progress. ctx bounds only listen. When listen returns nil, the
-// server has the subscriptions. Messages are lost while listenBuffer of them wait for fn. The error is
-// bus.ErrClosed after Close.
+// listen calls fn for messages on the subjects, one at a time and in the order of arrival, until stop or Close, which
+// both wait for a call of fn in progress; fn must call neither. ctx bounds only listen. When listen returns nil, the
+// server has the subscriptions. Messages are lost while listenBuffer of them wait for fn, and while the connection is
+// broken. The error is bus.ErrClosed after Close.
 func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg)) (stop func(), err error) {
 	ch := make(chan *nats.Msg, listenBuffer)
 	quit, done := make(chan struct{}), make(chan struct{})

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// markStream keeps the mark that lets processes detect that the store is an older copy. It has no
-// age limit: a deployment must find the mark even after a long stop.
+// markStream returns the configuration of the stream that keeps the mark, by which processes detect that the store is
+// an older copy. It has no age limit: a deployment must find the mark even after a long stop.
 func (conn *connection) markStream() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: conn.stream("MARK"), Subjects: []string{conn.subject("mark")}, Storage: jetstream.FileStorage, Replicas: conn.cfg.Replicas,
@@ -60,8 +60,9 @@ func (b *Bus) Mark(ctx context.Context) (data []byte, revision uint64, at time.T
 	return r.data, r.seq, r.at, err
 }
 
-// ReplaceMark replaces the mark that has the given revision, 0 for none. moved means that another
-// process has replaced that mark, and this call has written nothing. After an error the mark may be replaced.
+// ReplaceMark replaces the mark that has the given revision, 0 for none. If the stream is missing, ReplaceMark creates
+// it and writes the mark, whatever revision is. moved means that this call has written nothing, because the mark
+// probably has another revision by now: read it again. After an error the mark may be replaced.
 func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (moved bool, err error) {
 	err = b.replace(ctx, b.markStream(), b.subject("mark"), data, revision, revision > 0)
 	if errors.Is(err, errMoved) {

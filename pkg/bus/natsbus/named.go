@@ -15,8 +15,8 @@ import (
 )
 
 // NamedRuns returns the runs named by the oldest turn messages, each once. It reads up to limit messages
-// of each stream, or all of them if limit is 0. The result all reports whether it has read every turn
-// message of the streams. NamedRuns removes no message from its queue.
+// of each stream, or all of them if limit is 0. The result all reports whether it has reached the end of every
+// stream. NamedRuns removes no message from its queue.
 func (ts *turnStreams) NamedRuns(ctx context.Context, limit int) (runs []state.RunID, all bool, err error) {
 	seen := map[state.RunID]bool{}
 	all, err = ts.eachTurn(ctx, limit, func(_ int, _ *jetstream.RawStreamMsg, t bus.Turn) error {

@@ -46,8 +46,8 @@ type Config struct {
 	// ReadOnly opens a bus only for Check: Open creates and changes nothing.
 	ReadOnly bool
 
-	// Keys sign live events, heartbeats, aborts and the event feed. Every process must have the
-	// same keys; without keys nothing is signed. SetKeys replaces them.
+	// Keys sign live events, heartbeats, aborts and the event feed. Every process must have the first key of each
+	// other process among its keys; without keys nothing is signed. SetKeys replaces them.
 	Keys Keys
 
 	// Limits of all streams except those of turns.
@@ -57,11 +57,12 @@ type Config struct {
 	Store string
 }
 
-// Limits bound streams in bytes, and the event feed also by age, so that none of them fills the disk that holds the
-// turns. A limit of 0 means the default. A negative limit in bytes means no limit; others must be 1 MiB or more.
-// The streams of a tenant other than the default one get a quarter of each limit but Files, and less if there are
-// many tenants or the server lacks space. Open raises the limit of an existing stream that has none or a lower one,
-// unless the server lacks the space for all of them or dead letters would be deleted; Check reports that.
+// Limits bound streams in bytes, and the event feed also by age, to protect the disk that holds the turns. A limit of 0
+// means the default. A negative limit in bytes means no limit; others must be 1 MiB or more. The streams of a tenant
+// other than the default one get a quarter of each limit but Files, and less if there are many tenants or the server
+// lacks space, but at least 1 MiB. If an existing stream has no limit or a lower one, the bus raises it: Open that of
+// the streams of the default tenant, and later calls those of files and of other tenants. It does not if the server
+// lacks the space or dead letters would be deleted; Check reports that.
 type Limits struct {
 	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
@@ -157,9 +158,10 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates missing streams and consumers, raises replicas and limits that are lower than
-// Config asks for, and returns the bus. It refuses a stream or consumer whose settings could lose
-// messages, with the remedy. ctx bounds only Open. The caller must close nc itself, after the bus.
+// Open creates missing streams and consumers, raises replicas and limits that are lower than cfg asks for, applies its
+// other settings, and returns the bus. It refuses a stream or consumer whose settings could lose messages, with the
+// remedy. It only logs a stream that NATS does not let it change. With cfg.ReadOnly it does none of this. ctx bounds
+// only Open. The caller must close nc itself, after the bus.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -252,10 +254,11 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that
-// the server drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and
-// at most 10 s. Each attempt also creates missing streams, and waits for an answer up to that limit or, if that is
-// less, publishTimeout. elsewhere, if not empty, is the subject to use if no stream answers for that of the message.
+// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that a
+// stream drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and at
+// most 10 s. Each attempt waits for an answer up to that limit or, if that is less, publishTimeout. If no stream
+// answers, publish has missing streams created, and uses the subject elsewhere from then on, if that is not empty; the
+// message may then be stored twice, in two streams.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))
@@ -383,8 +386,8 @@ func (b *Bus) isClosed() bool {
 	return b.closed
 }
 
-// onClose registers a function for Close to call, concurrently with others. forget removes it again, so that
-// ended subscriptions do not accumulate. The error is bus.ErrClosed after Close: fn is not called then.
+// onClose registers a function for Close to call, concurrently with others. forget removes it again, unless Close has
+// begun, so that ended subscriptions do not accumulate. The error is bus.ErrClosed after Close: fn is not called then.
 func (b *Bus) onClose(fn func()) (forget func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

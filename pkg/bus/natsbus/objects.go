@@ -124,8 +124,8 @@ func fill(p []byte, r io.Reader) (n int, err error) {
 	return n, err
 }
 
-// await waits until at most n of the messages are unanswered, and returns those. It waits for answers also
-// after ctx has ended, so that its caller knows which messages are in flight.
+// await waits until at most n of the messages are unanswered, and returns those. After an error about a message it
+// returns the later ones. It waits for answers also after ctx has ended, and returns the error of ctx after that.
 func await(ctx context.Context, sent []pending, n int) ([]pending, error) {
 	for ; len(sent) > n; sent = sent[1:] {
 		if err := sent[0].wait(context.WithoutCancel(ctx), publishTimeout); err != nil {
@@ -143,8 +143,8 @@ func full(err error) error {
 	return err
 }
 
-// discardObject deletes what an upload has stored before it failed. It first waits for the answers to the
-// messages in flight: a message that the stream still has in its queue would survive a purge.
+// discardObject tries to delete the messages of an object whose upload has failed. It first waits for the answers to
+// the messages in flight: a message that the stream still has in its queue would survive a purge.
 func (b *Bus) discardObject(ctx context.Context, s jetstream.Stream, subject string, sent []pending) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()

@@ -136,9 +136,9 @@ func (p *puller) Close() error {
 // schedule sends the requests that callers wait for. The caller must
 // hold mu, and call it after a change that may require a request.
 //
-// The puller requests from sources with messages in turn, and in total as many messages as its
-// callers want. Every other source has a request open that waits for its next message; such a
-// request never delays one to another source.
+// With several sources, the puller requests from those with messages in turn, and in total as many messages as its
+// callers want and SetPrefetch permits, at most maxBatch. Every source that is dry gets a request that waits for its
+// next message; such a request never delays one to another source. For a single source see topUp.
 func (p *puller) schedule() {
 	if len(p.waiters) == 0 || !p.paused.IsZero() {
 		return

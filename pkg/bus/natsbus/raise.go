@@ -48,9 +48,10 @@ func awaitLeader(ctx context.Context, s jetstream.Stream) {
 // reserve is the space that must be free in addition to the limits.
 const reserve = 64 << 20
 
-// limit sets the limits of streams that have none or lower ones. A server reserves the maximum size
-// of every stream, and refuses to create any stream once everything is reserved. So limit sets all
-// limits, with some space to spare, or none, and Check reports that.
+// limit sets the limits of streams that have none or lower ones, except where that would delete dead letters. A server
+// reserves the maximum size of every stream, and refuses to create any stream once everything is reserved. So limit
+// first asks for the space of all limits, with some to spare. If the server refuses that, limit sets none, and Check
+// reports that.
 func (b *Bus) limit(ctx context.Context) { b.limitTo(ctx, b.streams()) }
 
 func (conn *connection) limitTo(ctx context.Context, streams []jetstream.StreamConfig) {

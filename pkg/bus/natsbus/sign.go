@@ -177,8 +177,8 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 }
 
 // hearing verifies messages that are not stored. It accepts each message of a sender once, only in the order in
-// which the sender sent them, and at most signatureAge after that. Without keys it accepts all messages, and while
-// unsigned ones are allowed, each of those. It is for one goroutine.
+// which the sender sent them, and only while the time in it differs from the own clock by at most signatureAge.
+// Without keys it accepts all messages, and while unsigned ones are allowed, each of those. It is for one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender

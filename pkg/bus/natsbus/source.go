@@ -266,7 +266,7 @@ func (p *puller) repair(ctx context.Context, spec consumerSpec, status, descript
 		log.Warn("missing NATS streams not created, this process retries", "error", err, "hint", createHint)
 		return
 	}
-	log.Warn("NATS streams were missing and were created again; workers publish the turns again", "hint", "check whether NATS lost its JetStream directory")
+	log.Warn("NATS streams or consumers were missing and were created again; workers publish the turns again", "hint", "check whether NATS lost its JetStream directory")
 }
 
 // isMissing reports whether a stream or consumer does not exist.

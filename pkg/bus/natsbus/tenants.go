@@ -66,10 +66,10 @@ func newTenantStreams(conn *connection) *tenantStreams {
 	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
-// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets.
-// With fewer than 64 tenants each gets a quarter of the default tenant's limit. The share is halved
-// at 64 tenants, whenever their number doubles, and whenever the server has no space for another
-// tenant, because a server reserves the maximum size of streams. A share is at least minLimit.
+// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets. Without a limit
+// for the default tenant there is none. Otherwise it is a quarter of that limit, halved at 64 tenants, whenever their
+// number doubles from there, and whenever this process has found no space for another stream, because a server reserves
+// the maximum size of streams. It is at least minLimit.
 func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range ts.defaultStreams() {
@@ -283,9 +283,9 @@ func (ts *tenantStreams) ensureTenantStream(ctx context.Context, tenant, kind st
 	return nil
 }
 
-// createTenant creates a stream with its limit if that leaves some space for others. If the space is
-// reserved, it tries the limits that less returns, until that is 0. Then it creates the stream without a limit, which
-// Check reports.
+// createTenant creates a stream with its limit if that leaves some space for others. If the server refuses that, it
+// tries the limits that less returns, until that is 0. Then it creates the stream without a limit, which Check reports.
+// A stream that another process has created meanwhile stays as it is.
 func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig, less func() int64) error {
 	ts.creating.Lock()
 	defer ts.creating.Unlock()
@@ -331,8 +331,8 @@ func isFull(err error) bool {
 	return ok && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
 }
 
-// halveShares halves the share of each tenant, and lowers the limits of the streams that exist, but never
-// below what a stream holds. It reports whether a share became smaller.
+// halveShares halves the share that this process gives each tenant, and tries to lower the limits of the streams that
+// exist, but not below what a stream holds. It reports whether a share became smaller.
 func (ts *tenantStreams) halveShares(ctx context.Context) bool {
 	share := func() (total int64) {
 		for _, kind := range ts.limitedKinds() {
@@ -383,7 +383,8 @@ func (ts *tenantStreams) limitedKinds() (kinds []string) {
 }
 
 // prepare creates or reopens the stream that a subject of a tenant other than the default one belongs to, unless this
-// process has checked it before. The server would not report a missing stream if a client listens to the subject.
+// process has checked it and no publish to it has failed since. The server would not report a missing stream if a
+// client listens to the subject.
 func (ts *tenantStreams) prepare(ctx context.Context, subject string) error {
 	tenant, kind := ts.tenantKind(subject)
 	if kind == "" {

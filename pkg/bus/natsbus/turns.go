@@ -191,7 +191,7 @@ func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
 		_ = m.NakWithDelay(q.b.cfg.AckWait / 4) // else it is redelivered after the ack wait
 	}
 	if err != nil {
-		q.b.log.Warn("malformed turn message not stored as a dead letter, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
+		q.b.log.Warn("malformed turn message not moved to the dead letters, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 	}
 }
 
