@@ -27,10 +27,10 @@ const (
 	foldedLifetime = 24 * time.Hour
 )
 
-// figures are the hourly figures. A commit adds to the stream of its run's shard, on whose slot it
-// is, and the time of the stream's entry is that of the commit. A fold adds entries to the sums of
-// their hour, which are on the tenant's slot, and deletes them. After a crash in between, the
-// hour remembers which entries it has.
+// figures are the hourly figures. A commit that ends a run adds to the stream of the run's shard, on whose slot it is,
+// and the time of the stream's entry is that of the commit. A fold adds entries to the sums of their hour, which are on
+// the tenant's slot, and deletes them. For the case of a crash in between, the hour remembers for foldedLifetime which
+// entries it has.
 type figures struct{ store *Store }
 
 // packFigures returns the figures of a commit as its script takes them: a series per line. Names
@@ -198,7 +198,7 @@ func unpackFigures(text string) ([]state.FigureSeries, error) {
 	for line := range strings.SplitSeq(text, "\n") {
 		at := strings.LastIndexByte(line, 0)
 		if at < 0 {
-			return nil, fmt.Errorf("decode stored metrics: %q is not a series", line)
+			return nil, fmt.Errorf("decode stored metrics: %q is not a series: %w", line, state.ErrDamaged)
 		}
 		sums, err := state.ParseFigures(line[at+1:])
 		if err != nil {
