@@ -76,7 +76,9 @@ type kind struct {
 }
 
 // do sends a command and returns its reply. If the server answered with an error (see refused), the caller
-// must send the command alone. If ctx ends first, the command may still be executed. After close, do returns errClosed.
+// must send the command alone. If ctx ends first, the command may still be executed. If the server does not answer a
+// call before this one, do may return the error of that one without sending the command. After close, do returns
+// errClosed.
 func (b *batcher) do(ctx context.Context, k kind, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	b.mu.Lock()

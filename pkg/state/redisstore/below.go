@@ -11,11 +11,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// belowPart is the number of descendants requested from a shard at once.
+// belowPart is the number of children requested from a shard at once.
 const belowPart = 64
 
-// listBelow is List for the children of several runs. It asks each shard once for all of them. Its
-// cost depends on the runs found, and on the children of parents in between.
+// listBelow is List for the children of several runs. For each page it reads the ids of all these children from the
+// index of every shard, belowPart at a time, and skips those of most parents in between. Then it reads the runs of
+// the page, and examines at most as many as List does.
 func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state.RunPage, error) {
 	ids, err := s.below(ctx, f)
 	if err != nil {

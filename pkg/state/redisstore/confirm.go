@@ -75,7 +75,7 @@ func (c confirm) String() string {
 }
 
 // ask appends a request for the number of copies that have the writes of a message. The server waits only for
-// copies of what this connection has written. So the message writes the marker first: a script that is retried
+// copies of what this connection has written. So ask writes the marker before the request: a script that is retried
 // on a new connection may write nothing there, and the server would count copies that lack its writes.
 func (c confirm) ask(ctx context.Context, pipe redis.Pipeliner, marker string) asked {
 	a := asked{marked: pipe.Do(ctx, "set", marker, 1, "px", markerTTL.Milliseconds())}
@@ -94,7 +94,7 @@ type asked struct{ marked, copies *redis.Cmd }
 func (c confirm) verdict(a asked) error {
 	got, err := a.copies.Result()
 	if err = cmp.Or(a.marked.Err(), err); err != nil {
-		return fmt.Errorf("ask Redis whether replicas have the write: %w", err)
+		return fmt.Errorf("ask Redis which copies have the write: %w", err)
 	}
 	e := state.UnconfirmedError{Want: c.replicas, Within: c.within}
 	switch got := got.(type) {

@@ -205,10 +205,10 @@ func (s *Store) shortest(ctx context.Context, sets [][]list) (best int, err erro
 	return best, nil
 }
 
-// List implements state.Runs. It asks every shard for the newest few runs under a name, and reads
-// those. The cost of a page depends on the number of shards and of returned runs, plus at most a
-// thousand examined runs that the rest of the filter rejects. A list of all tenants asks each shard for each
-// tenant.
+// List implements state.Runs. It asks every shard for the newest few runs under the names that a filter has in the
+// index, and reads those. The cost of a page depends on the number of shards, of names and of returned runs, plus at
+// most a thousand examined runs that the rest of the filter rejects. A list of all tenants asks each shard for each
+// tenant. For a filter by Parents see listBelow.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -312,8 +312,9 @@ func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n 
 }
 
 // part reads as many of the first ids as a page may still have after read bytes; at least one if nothing
-// was read. A header can have several MiB, because it contains the output of its run. Small runs cost one
-// round trip, large ones two more. It returns the ids it has read, and those of their runs that exist.
+// was read, and all if the filter has no limit of bytes. A header can have several MiB, because it contains the output
+// of its run. Small runs cost one round trip, large ones two more. It returns the ids it has read, and those of their
+// runs that exist and that this build can read.
 func (s *Store) part(ctx context.Context, f state.Filter, ids []string, read int) (done []string, runs []state.State, bytes int, err error) {
 	if f.Bytes <= 0 {
 		runs, bytes, err = s.headers(ctx, ids)
@@ -414,8 +415,8 @@ func existing(ids []string, replies []reply[storedPlace]) (runs []state.State, b
 // firstsPart is the number of texts that firsts requests from a set at once.
 const firstsPart = 500
 
-// firsts returns the texts before the first \0 of the members of some sorted sets, sorted. Its round trips depend on
-// the set with the most texts: one for each firstsPart of them.
+// firsts returns the texts before the first \0 of the members of some sorted sets, sorted, each once. Its round trips
+// depend on the set with the most texts: one, and another for each firstsPart of them.
 func (s *Store) firsts(ctx context.Context, keys []string) ([]string, error) {
 	found, from := map[string]bool{}, make(map[string]string, len(keys))
 	for _, key := range keys {

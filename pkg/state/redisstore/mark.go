@@ -36,7 +36,7 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 
 // RaiseMarks sets the mark of each shard to the value of to, unless the mark is already as high or is below
 // floor, which is independent of SetFloor. It returns the lowest and the highest of the resulting marks of all
-// shards. After an error some marks may be raised. A repetition changes nothing.
+// shards. After an error some marks may be raised; a repetition raises the others.
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	replies, err := markScript.onEach(ctx, s, s.keys.marks, func(int) []any { return []any{max(0, floor), to} })
 	if err != nil {

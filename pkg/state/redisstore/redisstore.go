@@ -156,9 +156,9 @@ func (s *Store) writeReady(ctx context.Context, shard int) error {
 	return nil
 }
 
-// Create implements state.Runs. Outside a cluster, one script takes the key and creates the run. In
-// a cluster Create takes the key first, and then creates the run under the id that the key names:
-// after a crash in between, the next caller completes it. A key that names a deleted run is free.
+// Create implements state.Runs. Outside a cluster, one script takes the key and creates the run. In a cluster Create
+// takes the key first, and then creates the run under the id that the key names: after a crash in between, the next
+// Create with that key and fingerprint completes it. Create takes over a key that names a deleted run.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
 		return s.freeKey(ctx, s.keys.idempotency(record.KeyName(n.State.Tenant, n.Key)), deleted)
@@ -195,8 +195,9 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 	return made, err
 }
 
-// createRun creates a run unless it exists. If take is set, it first sets the idempotency key to
-// that value. If the key has another value, createRun returns that and creates nothing.
+// createRun creates a run. If the run exists, it returns it; if it was deleted, its id and state.ErrDeleted. If take is
+// set, createRun first sets the idempotency key to that value. If the key exists already, createRun returns its value
+// as owner, and creates nothing.
 func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take string) (made state.Created, owner string, err error) {
 	st = st.Formatted(s.Written())
 	bare := st

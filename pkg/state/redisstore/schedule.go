@@ -27,9 +27,9 @@ const (
 	sweepLooks = 8
 )
 
-// Sweep implements state.Schedule. A run that cannot be examined does not block the others; Sweep
-// returns its error only if it returns no run. Each run in a newer format is examined once. Sweep takes
-// the runs of a shard that have been due longest, and of all shards a random part.
+// Sweep implements state.Schedule. A run that cannot be examined does not block the others; Sweep returns its error
+// only if it returns no run. A run in a newer format is examined once and then set aside, until a build sweeps that can
+// read it. Sweep takes the runs of a shard that have been due longest, and of all shards a random part.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, failed error) {
 	for range sweepLooks {
 		room := limit - len(due)

@@ -225,7 +225,7 @@ func listOf[P ~int](v any, err error) (reply[P], error) {
 }
 
 // errNothing reports an answer that no script gives.
-var errNothing = errors.New("a Lua script of Turnpike returned nothing: check that TURNPIKE_REDIS_URL is a Redis server, not a proxy that changes replies")
+var errNothing = errors.New("the answer of Redis is empty: check that TURNPIKE_REDIS_URL names a Redis server, not a proxy that changes answers")
 
 func (script script[P]) call(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
 	if script.promise && s.confirm.on() {
@@ -280,12 +280,12 @@ func (r reply[P]) list(p P) ([]string, error) {
 	}
 	elements, ok := r[p].([]any)
 	if !ok {
-		return nil, fmt.Errorf("a Lua script of Turnpike returned %T, want a list: report this bug in Turnpike", r[p])
+		return nil, fmt.Errorf("a Lua script of Turnpike returned no list as element %d: report this bug in Turnpike", p)
 	}
 	out := make([]string, len(elements))
 	for j, e := range elements {
 		if out[j], ok = e.(string); !ok {
-			return nil, fmt.Errorf("a Lua script of Turnpike returned a list of %T, want strings: report this bug in Turnpike", e)
+			return nil, fmt.Errorf("a Lua script of Turnpike returned a list as element %d that has not only strings: report this bug in Turnpike", p)
 		}
 	}
 	return out, nil
