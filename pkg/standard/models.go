@@ -14,8 +14,8 @@ import (
 
 // Providers returns the providers of models by the names that agents use. The base_url of a model must have a public
 // address, TLS and port 443, or an address that allow permits: each of allow is a host:port, also without TLS, or a
-// network such as 10.1.0.0/16, at any port. Requests to the providers' own APIs go through the proxy of the
-// environment, and others do not.
+// network such as 10.1.0.0/16, at any port, and without TLS if the URL has an IP address or localhost as its host.
+// Requests to the providers' own APIs go through the proxy of the environment, and others do not.
 func Providers(allow ...string) (map[string]model.Provider, error) {
 	guard, err := guard.New(allow)
 	if err != nil {

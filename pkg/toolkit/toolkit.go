@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -25,9 +26,9 @@ type Tool struct {
 	// calls wait.
 	Concurrency int
 
-	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call. The text
-	// of its error is shown to the model. Handler must be safe for concurrent use, and should take effect only once
-	// for each Call.IdempotencyKey.
+	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call; otherwise the
+	// text of its error is shown to the model, up to 64 KiB. Handler must be safe for concurrent use, and should take
+	// effect only once for each Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 
 	fault error // error of Func; Serve and Run return it
@@ -98,7 +99,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 		return nil, nil, err
 	}
 	if s.Type != "object" {
-		return nil, nil, fmt.Errorf("the type of its arguments is %T: use a struct or a map", *new(In))
+		return nil, nil, fmt.Errorf("the type of its arguments is %v: use a struct or a map", reflect.TypeFor[In]())
 	}
 	resolved, err := s.Resolve(nil)
 	if err != nil {
