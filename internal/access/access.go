@@ -173,13 +173,16 @@ func (c Caller) For(requesters ...string) Caller {
 	return c
 }
 
-// TenantError reports that a principal has no role in the tenant that it named.
+// TenantError reports that a principal has no role in the tenant that it named, or that the name is not valid.
 type TenantError struct {
 	Tenant string
 	Own    []string // where it has roles
 }
 
 func (e *TenantError) Error() string {
+	if err := CheckTenant(e.Tenant); err != nil && slices.Contains(e.Own, AnyTenant) {
+		return err.Error()
+	}
 	if len(e.Own) == 0 {
 		return fmt.Sprintf("you have no role in tenant %.60q: give this principal roles", e.Tenant)
 	}

@@ -105,6 +105,9 @@ func TestPrincipalIn(t *testing.T) {
 			t.Errorf("%+v in %q = %+v, %v; want %q", tt.who.Grants, tt.tenant, c, err, tt.want)
 		}
 	}
+	if _, err := everywhere.In("A B", state.DefaultTenant); err == nil || !strings.Contains(err.Error(), `"A B": the name is not valid`) {
+		t.Errorf("an invalid name: %v", err)
+	}
 	for _, who := range []access.Principal{{}, {Grants: []access.Grant{{Tenant: "one"}}}} {
 		if _, err := who.In("one", state.DefaultTenant); err == nil || err.Error() != `you have no role in tenant "one": give this principal roles` {
 			t.Errorf("a principal without roles: %v", err)
