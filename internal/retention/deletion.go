@@ -182,10 +182,10 @@ type result struct {
 	err     error
 }
 
-// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none
-// can continue, and deletes them only if all had ended; else it removes the seals. If a crash
-// or a failure interrupts it, another process completes it from an intent in the store. The
-// results have the errors of single trees; the error of delete concerns all of them.
+// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can continue, and deletes
+// them only if all had ended; else it removes the seals. If a crash or a failure interrupts it, a later resume, in this
+// process or another, completes or cancels it from an intent in the store. The results have the errors of single trees;
+// the error of delete concerns all of them, and some may be deleted nevertheless.
 func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
 	if len(trees) == 0 {
 		return nil, nil
@@ -274,7 +274,11 @@ func (c *Cleaner) seal(ctx context.Context, t *tree, now time.Time) error {
 		// and the intent has this deletion completed.
 		return err
 	}
-	return errors.Join(err, c.eachRun(t.runs, func(m member) error { return c.store.Unseal(context.WithoutCancel(ctx), m.id, token) }))
+	if failed := c.eachRun(t.runs, func(m member) error { return c.store.Unseal(context.WithoutCancel(ctx), m.id, token) }); failed != nil {
+		// This is no refusal: the intent must stay, so that resume removes the seals.
+		return fmt.Errorf("undo the refused deletion of run %s: %w", root.id, failed)
+	}
+	return err
 }
 
 // newToken returns the token of a seal.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,18 @@ func (p prevents) PreventCreation(ctx context.Context, tenant string, id state.R
 	return p.Store.PreventCreation(ctx, tenant, id)
 }
 
+// createChild stores a child of a run that has admitted it.
+func (d *deployment) createChild(root, child state.RunID) {
+	s := state.State{ID: child, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: root, CallID: "c", Depth: 1}}
+	s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
+	if err == nil {
+		_, err = d.store.Create(d.t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute})
+	}
+	if err != nil {
+		d.t.Error(err)
+	}
+}
+
 // A run that is created at the last moment, before the deletion prevents it, makes the store refuse the
 // deletion of its tree.
 func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
@@ -95,20 +108,53 @@ func TestRunThatIsCreatedDuringTheDeletion(t *testing.T) {
 		}
 		d.end(root, state.EndAbortedStreaming)
 		time.Sleep(2 * time.Minute)
-		create := func() {
-			s := state.State{ID: child, Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "default", Priority: state.Normal, Limits: state.Limits{MaxTurns: 20}, Parent: &state.Parent{RunID: root, CallID: "c", Depth: 1}}
-			s, err := s.Move(state.Submitted, state.Entry{At: state.At(time.Now())})
-			if err == nil {
-				_, err = d.store.Create(t.Context(), state.NewRun{State: s, RedeliveryDelay: time.Minute})
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
+		create := func() { d.createChild(root, child) }
 		_, err := retention.New(prevents{d.store, create}, d.bus, retention.Config{}).Delete(t.Context(), "default", root)
 		if live, ok := errors.AsType[*state.NotEndedError](err); !ok || live.ID != child || !d.has(root) || !d.has(child) {
 			t.Errorf("Delete = %v; the root exists: %t, its child: %t", err, d.has(root), d.has(child))
 		}
+		if err := d.say(root); err != nil {
+			t.Errorf("after the refused deletion: %v", err)
+		}
+	})
+}
+
+// clinging is a store that once fails to remove a seal.
+type clinging struct {
+	prevents
+
+	failed atomic.Bool
+}
+
+func (c *clinging) Unseal(ctx context.Context, id state.RunID, token string) error {
+	if c.failed.CompareAndSwap(false, true) {
+		return errPicky
+	}
+	return c.prevents.Unseal(ctx, id, token)
+}
+
+// A cleaner removes the seals of a refused deletion that could not remove them itself.
+func TestSealsOfARefusedDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		root := d.run("a", nil, "")
+		child := root.Plus(1)
+		if _, err := d.store.Admit(t.Context(), root, []state.RunID{child}, 9); err != nil {
+			t.Fatal(err)
+		}
+		d.end(root, state.EndAbortedStreaming)
+		time.Sleep(2 * time.Minute)
+		store := &clinging{prevents: prevents{d.store, func() { d.createChild(root, child) }}}
+		c := retention.New(store, d.bus, retention.Config{})
+		if _, err := c.Delete(t.Context(), "default", root); !errors.Is(err, errPicky) {
+			t.Errorf("Delete = %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.Run(ctx); close(done) }()
+		time.Sleep(3 * time.Minute)
+		cancel()
+		<-done
 		if err := d.say(root); err != nil {
 			t.Errorf("after the refused deletion: %v", err)
 		}
