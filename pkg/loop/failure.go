@@ -181,6 +181,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		return t.receive(ev.Signals)
 	}
 	late := t.tooLate(ev.Signals)
+	t.undecided(end, ev.By)
 	for _, o := range t.s.Open {
 		text := unfinished
 		if o.Needs != "" {
