@@ -58,9 +58,9 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 	return fmt.Errorf("file %s: other requests are changing it: %w", id, state.ErrChanged)
 }
 
-// settle waits until no deletion of a file is in progress, and returns nil if the file still exists, or a
-// *MissingError. If the process of the deletion has ended, settle decides the deletion itself. The error wraps
-// state.ErrChanged if a deletion stays undecided.
+// settle waits until no deletion of a file is undecided, and returns nil if the file still exists, or a *MissingError.
+// It decides a deletion itself that has been undecided for takeOverDelay. The error wraps state.ErrChanged if settle
+// has waited for maxTries times pauseDelay.
 func (s *Files) settle(ctx context.Context, tenant, id string) error {
 	for range maxTries {
 		r, _, err := s.read(ctx, tenant, id)
@@ -232,9 +232,10 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 	return "", deleted, nil
 }
 
-// Sweep deletes the files of a tenant that have been without references for Keep, completes deletions whose processes
-// have ended, and deletes the objects that unfinished uploads have left. It returns the number of files deleted
-// because they had no references. It continues after an error about one file, and returns all such errors joined.
+// Sweep deletes the files of a tenant for which it has found no reference since Keep, continues deletions that are
+// older than takeOverDelay, and deletes the objects that unfinished uploads have left. It returns the number of files
+// deleted because they had no references. An error about one file does not keep it from the others; it returns all such
+// errors joined. If ctx ends, it may return nil before it has examined all files.
 func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
 	// In this order: an upload that completes in between then has its document.
 	objects, err := s.objects.ObjectNames(ctx, tenant)

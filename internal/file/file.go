@@ -185,9 +185,9 @@ func madeAt(id string) (time.Time, bool) {
 }
 
 // Put stores the bytes of r up to io.EOF as a file, and returns f with the id, size, hash and time of the file. The
-// error wraps that of r, is ErrEmpty if r has no bytes, is ErrTooMany if the tenant has MaxFiles files, or is a
-// *ContentError or one of the store. After an error of the bus or the store the file may exist or may have left an
-// object; Sweep deletes both later.
+// error wraps that of r, is ErrEmpty if r has no bytes, is ErrTooMany if the tenant has MaxFiles files or concurrent
+// calls would exceed that, or is a *ContentError or one of the store. After an error other than ErrEmpty and ErrTooMany
+// the file may exist or may have left an object; Sweep deletes both later.
 func (s *Files) Put(ctx context.Context, tenant string, f File, r io.Reader) (File, error) {
 	content := bufio.NewReader(r)
 	if _, err := content.Peek(1); errors.Is(err, io.EOF) {
@@ -301,7 +301,7 @@ func (s *Files) IDs(ctx context.Context, tenant string) ([]string, error) {
 }
 
 // Open returns the content of a file, which the caller must close. The error is a *MissingError or a *ContentError.
-// Open does not read the document of the file: if a run refers to the file, its content exists.
+// Open does not read the document of the file, so it may also return the content of a file that is being deleted.
 func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, error) {
 	if _, ok := madeAt(id); !ok {
 		return nil, &MissingError{id}
@@ -316,10 +316,11 @@ func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, err
 	return r, nil
 }
 
-// Bind records that u refers to files, so that they are kept while u exists. The caller must create u, or make it
-// name the files, only after Bind has returned nil, and within BindDelay. If a file is being deleted, Bind waits
-// until that deletion is decided. The error is a *MissingError if one of the files does not exist, or wraps
-// [state.ErrChanged] if a deletion stays undecided; the caller must then not make u name the files.
+// Bind records that u refers to files, so that they are kept while u exists and, if it is a schedule, names them. The
+// caller must create u, or make it name the files, only after Bind has returned nil, and within BindDelay. If a file is
+// being deleted, Bind waits some seconds for the decision. The error is a *MissingError if one of the files does not
+// exist, and wraps [state.ErrChanged] if a deletion stays undecided. After any error the caller must not make u name
+// the files.
 func (s *Files) Bind(ctx context.Context, tenant string, u User, ids ...string) error {
 	if len(ids) == 0 {
 		return nil

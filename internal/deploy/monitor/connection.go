@@ -91,8 +91,8 @@ func (c *Connection) isLost() bool {
 	return !c.lostAt.IsZero()
 }
 
-// WatchStore reports the store as c until ctx ends. It probes the store with ready only if an
-// operation has failed, after five seconds without operations, or while the store is lost.
+// WatchStore reports the store as c until ctx ends, and then closes c. It probes the store with ready if an operation
+// has failed, after five seconds in which none has succeeded, and while the store is lost.
 func (m *Meter) WatchStore(ctx context.Context, c *Connection, ready func(context.Context) error) {
 	defer c.Close()
 	tick := time.NewTicker(lookInterval)

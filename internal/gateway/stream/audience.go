@@ -13,7 +13,7 @@ import (
 )
 
 // audiences has the readers of each run. All readers of a run share one subscription, and one read of the entries that
-// are added to its log. It is safe for concurrent use.
+// a notice names; each reader also reads the store by itself every lookInterval. It is safe for concurrent use.
 type audiences struct {
 	bus  Bus
 	read func(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)
@@ -76,8 +76,8 @@ func (a *audiences) watch(ctx context.Context, au *audience) {
 	au.stop = func() { stop(); cancel(); <-done }
 }
 
-// leave removes a reader, and ends the subscription with the last one. At that time the subscription was opened or has
-// failed: the reader that opened it leaves after that.
+// leave removes a reader, and ends the subscription with the last one. By then the subscription was opened or has
+// failed, because the reader that opens it does not leave before.
 func (a *audiences) leave(r *Reader, au *audience) {
 	a.mu.Lock()
 	delete(au.readers, r)
@@ -215,8 +215,8 @@ type head struct {
 	Turn int             `json:"turn"`
 }
 
-// liveHead decodes the head of a live event, and reports whether it is one of the run. It refuses committed events:
-// these come only from the store, whichever process sends one.
+// liveHead decodes the head of a live event, and reports whether readers may get the event: it is of this run and of a
+// known type. liveHead refuses events with a number, because committed events come only from the store.
 func liveHead(run state.RunID, data []byte) (head, bool) {
 	var h struct {
 		head

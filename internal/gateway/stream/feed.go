@@ -43,8 +43,8 @@ const (
 )
 
 // Feeds has the latest changes of the runs of tenants. Notices from the bus name the runs that have changed, and
-// Feeds reads their values from the store. If a notice is lost, Feeds finds the change later, but only among the
-// newest 1,000 runs of a tenant (listDepth). Feeds is safe for concurrent use.
+// Feeds reads their values from the store. If a notice is lost, Feeds can find the change later, but only among about
+// the newest 1,000 runs of a tenant (listDepth). Feeds is safe for concurrent use.
 type Feeds struct {
 	store Store
 	bus   Bus
@@ -91,8 +91,8 @@ type mark struct {
 // deletedRun is the mark of a deleted run. It is newer than any value, so that one that was read late is ignored.
 var deletedRun = mark{version: math.MaxInt64}
 
-// follow returns the feed of a tenant, which continues at least until the caller calls leave. The error is a
-// *service.BusError if the bus refuses the subscription.
+// follow returns the feed of a tenant, which continues at least until the caller calls leave, or quit is closed. The
+// error is a *service.BusError if the bus refuses the subscription.
 func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func(), err error) {
 	fs.subscribing.Lock()
 	defer fs.subscribing.Unlock()

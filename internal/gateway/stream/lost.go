@@ -14,8 +14,9 @@ import (
 const lostLooks = 3
 
 // missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them in a row it
-// records the run as lost, sends the end of the run, and ends the reader. While the deployment waits for the decision
-// about restored data, no read counts. The error is state.ErrDeleted if the run was deleted.
+// records the run as lost, sends the end of the run, and ends the reader with errEnded. If the store then has the run
+// after all, the reader ends without that event. While the deployment waits for the decision about restored data, no
+// read counts. The error is state.ErrDeleted if the run was deleted.
 func (r *Reader) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err

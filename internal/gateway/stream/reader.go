@@ -78,7 +78,8 @@ type Sink interface {
 }
 
 // Reader reads the events of one run: those in the store after Selection.After, and then new ones. Committed events
-// come from the store, so a reader that resumes misses none and gets none twice. Live events may be missing.
+// come from the store: a reader that resumes misses none and gets none twice, unless the store has lost some. Live
+// events may be missing.
 type Reader struct {
 	events *Events
 	id     state.RunID
@@ -102,8 +103,8 @@ type Reader struct {
 // Close ends the subscription. The caller must call it once, after Run.
 func (r *Reader) Close() { r.leave() }
 
-// offer adds an event from the bus, without blocking. It must not be called concurrently. If the reader is too slow,
-// offer drops the event; the reader then gets committed events from the store.
+// offer adds an event for the reader to send, without blocking. It must not be called concurrently. If the reader is
+// too slow, offer drops the event; if that is a committed one, the reader later reads it from the store.
 func (r *Reader) offer(e *Event) {
 	size := int64(len(e.frame))
 	if buffered := r.buffered.Load(); buffered > 0 && buffered+size > readerBytes {
@@ -120,9 +121,10 @@ func (r *Reader) offer(e *Event) {
 // errEnded ends a reader after the run's last event.
 var errEnded = errors.New("run has ended")
 
-// Run sends events to sink until the run has ended, the gateway stops, ctx ends, or sink or the store returns an
-// error. It returns nil after the last event of a run, nil or service.ErrStopped when the gateway stops, and
-// otherwise the error, which wraps state.ErrDeleted if the run was deleted. It must be called once.
+// Run sends events to sink until the run has ended or counts as lost, the gateway stops, ctx ends, or sink or the store
+// returns an error. It returns nil after the last event of a run, nil or service.ErrStopped when the gateway stops, and
+// otherwise the error, which wraps state.ErrDeleted if the run was deleted. It also returns nil, without that event, if
+// the store did not have the run for some seconds and then has it again. It must be called once.
 func (r *Reader) Run(ctx context.Context, sink Sink) error {
 	r.sink = sink
 	err := r.run(ctx)

@@ -16,9 +16,9 @@ const (
 	hurryPause = 2 * time.Millisecond
 )
 
-// waiters are the requests that wait for a run. A notice from the bus makes one of them read the store. Because
-// notices may be lost, they also read the store one after the other: the number of these reads per second does not
-// grow with the number of waiters.
+// waiters are the requests that wait for runs. A waiter reads the store after a notice from the bus about its run.
+// Because notices may be lost, the waiters also read the store one after the other. The pauses between these reads
+// (lookPause, hurryPause) bound their number per second, however many waiters there are.
 type waiters struct {
 	mu    sync.Mutex
 	queue list.List     // *waiter values, the one with the oldest read first

@@ -28,10 +28,10 @@ func NewWaits(runs Runs, store Store, b Bus, review *restore.Review, budget time
 }
 
 // Wait waits until a run has ended, waits for anything but its own child runs, counts as lost, or does not exist; until
-// timeout; or until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or known
-// if the store does not answer or, while an older copy of it waits for a decision, does not have the run. known is the
-// run as the caller has read it. The error is the cause of ctx if that has ended, or wraps state.ErrNotFound if the run
-// does not exist.
+// timeout; or until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or
+// known if the store does not return the run: because of an error, or because an older copy of the store waits for a
+// decision. known is the run as the caller has read it. The error is the cause of ctx if that has ended, or wraps
+// state.ErrNotFound if the run does not exist.
 func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
 	if st, done := w.wait(ctx, known, timeout); done {
 		return st, true, nil
