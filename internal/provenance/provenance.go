@@ -40,12 +40,12 @@ func Farthest(log []state.Entry) state.Origin {
 	return farthest
 }
 
-// FromUntrusted reports whether a value of a call's arguments, a JSON object, also occurs in something
-// untrusted in the history. Case, spaces, punctuation and the spelling of numbers and of Unicode do not count.
-// It returns true in doubt, unless the history contains nothing untrusted: if there is too much to compare, if
-// the arguments are not JSON, and if an untrusted image or file, or a use of a provider's tool, is in the
-// history, because it cannot read these. The same holds for untrusted text before a checkpoint that is not in the view
-// any more.
+// FromUntrusted reports whether a text or number in a call's arguments, a JSON object, or a part of a long one, also
+// occurs in something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and of Unicode do
+// not count. If the history contains something untrusted, and the arguments a text or number, it returns true in doubt:
+// if there is too much to compare, and if an untrusted image or file, a use of a provider's tool, or untrusted text
+// from before a checkpoint that is not in the view any more is in the history, because it cannot read these. It also
+// returns true for arguments that are not JSON.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false

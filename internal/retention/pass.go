@@ -26,8 +26,8 @@ const (
 	maxRate = 1000
 )
 
-// pace limits the rate of deletions: after a page of runs, whose deletion began at began, it waits until the next
-// page may be deleted, or until ctx ends. It does not wait after a page that was not full.
+// pace limits the rate of deletions: after the deletion of a page of trees, which began at began, it waits until the
+// next page may be deleted, or until ctx ends. It does not wait after fewer than `page` trees.
 func pace(ctx context.Context, runs int, began time.Time) {
 	if runs < page {
 		return
@@ -40,8 +40,9 @@ func pace(ctx context.Context, runs int, began time.Time) {
 	}
 }
 
-// pass deletes the runs that a rule no longer keeps: those that ended before until. It searches the runs that
-// were created before until, from the newest.
+// pass deletes the runs that a rule no longer keeps, each with all runs below it: those that ended before until and
+// have no parent any more, unless a run below has not ended. It searches the runs that were created before until, from
+// the newest.
 func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
 	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))

@@ -45,8 +45,8 @@ type stats struct {
 	found map[string]*finding // by rule
 }
 
-// finding is the set of runs that the last pass of a rule found and did not delete. A pass proceeds
-// from the newest run to the oldest, so the oldest exists until the end.
+// finding counts the runs that the last pass of a rule found and has not handled yet, or could not delete. oldest stays
+// when its run is deleted: a pass proceeds from the newest run, so that it usually deletes that run last.
 type finding struct {
 	stats  *stats
 	left   int

@@ -32,9 +32,11 @@ type Document struct {
 	Messages json.RawMessage `json:"messages"`
 }
 
-// Export writes messages in a format. It omits tombstoned and compacted messages (A12), and content that the format
-// cannot express. OpenAI's has no thinking, and does not mark error results, whose content stays. Anthropic's has
-// system messages only at the beginning, so Export moves all of them there, and has thinking only with its signature.
+// Export returns messages in a format. It omits tombstoned and compacted messages (A12), and content that the format
+// cannot express. In place of a file it has a text that names the file, and a text for a use of a provider's tool.
+// OpenAI's format has no thinking, and does not mark error results, whose content stays; images of results follow them
+// in a message of the user. Anthropic's has system messages only at the beginning, so Export moves all of them there,
+// and has thinking only with its signature.
 func Export(f Format, messages []state.Message) (Document, error) {
 	d := Document{Format: f}
 	var b bytes.Buffer
@@ -47,8 +49,8 @@ func Export(f Format, messages []state.Message) (Document, error) {
 	return d, nil
 }
 
-// Write writes the document that Export returns as JSON, message by message: it holds at most
-// one encoded message. It may read messages twice. It reports an unknown format before it writes anything.
+// Write writes the document that Export returns as JSON, message by message: it holds at most one encoded message, or
+// the text of all system messages. It may read messages twice. It reports an unknown format before it writes anything.
 func Write(w io.Writer, f Format, messages iter.Seq[state.Message]) error {
 	if err := f.Check(); err != nil {
 		return err

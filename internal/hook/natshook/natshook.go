@@ -28,8 +28,8 @@ func Kind(nc *nats.Conn, prefix string) hook.Kind {
 	})
 }
 
-// New returns the hook that answers on subject, in the deployment with this prefix. It waits for the answer
-// until the context of the call ends. The caller owns the connection.
+// New returns the hook that answers on subject, in the deployment with this prefix. It waits for the answer until the
+// context of the call ends, and fails at once if no service listens on subject. The caller owns the connection.
 func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
 		data, err := json.Marshal(r.Traced())
@@ -69,10 +69,10 @@ func ask(ctx context.Context, nc *nats.Conn, inbox, subject string, data []byte)
 	return sub.NextMsgWithContext(ctx)
 }
 
-// Serve answers on subject with h until stop is called. Any number of processes may serve one subject; each
-// request goes to one of them. Each process answers one request at a time. A panic of h becomes a failure. stop
-// ends the context of the call in progress and does not wait for it. Gateways find the hook through the
-// discovery protocol of NATS micro when an author saves a definition.
+// Serve answers on subject with h until stop is called. Any number of processes may serve one subject; each request
+// goes to one of them. Each call of Serve answers one request at a time. A panic of h becomes a failure. stop ends the
+// context of the call in progress, and of the requests that have arrived and still wait for h; it does not wait for
+// them. Gateways find the hook through the discovery protocol of NATS micro when an author saves a definition.
 func Serve(nc *nats.Conn, subject string, h hook.Hook) (stop func() error, err error) {
 	if subject == "" || strings.ContainsAny(subject, "*> \t\r\n") {
 		return nil, fmt.Errorf("serve hook: %q cannot be the subject of a service: use one without wildcards, spaces and empty tokens, such as hooks.review", subject)
