@@ -66,8 +66,8 @@ func (w *whole) UnmarshalJSON(data []byte) error {
 func ParseCommand(arguments json.RawMessage) (Command, error) {
 	var c Command
 	if err := json.Unmarshal(arguments, &c); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return Command{}, refuse("Error: %s cannot be a %s: send the type that the schema of the tool requires", wrong.Field, wrong.Value)
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+			return Command{}, refuse("Error: %s has the type %s: send the type that the schema of the tool requires", wrong.Field, wrong.Value)
 		}
 		if refusal, ok := errors.AsType[Refusal](err); ok {
 			return Command{}, refusal
@@ -155,10 +155,10 @@ func NewChange(c Command, w Writer) *Change { return &Change{c: c, w: w} }
 // Result returns the result of the change, for the model, once Apply has returned nil.
 func (ch *Change) Result() string { return ch.result }
 
-// Apply makes the change. An error is a text for the model; d must then be discarded. A change fails if the file has
-// another version than the command names. If the command names no version and is not create, it fails if another run
-// has written the file since this run read it. If a change with the same key was made before, Apply makes none, and the
-// result names the version that the earlier one has made.
+// Apply makes the change. An error is a text for the model; d must then be discarded. If the command names a version,
+// the change fails if the file or directory has another. If it names none and is not create, the change fails if a run
+// other than this one, or a person, has written the file since this run saw it. If one of the latest changes
+// (maxChanges) has the same key, Apply makes none, and the result names the version that the earlier one has made.
 func (ch *Change) Apply(d *Directory) error {
 	if version, ok := d.Changed(ch.w.Key); ok {
 		ch.result = ch.c.said(d, version)
@@ -194,7 +194,7 @@ func (ch *Change) conflict(d *Directory) error {
 	case expected:
 		return nil
 	case 0:
-		return refuse("Error: The path %s does not exist, it has been deleted or moved since version %d: view its directory, then decide again", target, expected)
+		return refuse("Error: The path %s does not exist, so it does not have version %d: view its directory, then decide again", target, expected)
 	}
 	return refuse("Error: %s has changed since version %d, it has version %d now: view it, then decide again", target, expected, latest)
 }

@@ -58,9 +58,9 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 	case !ok:
 		return Scope{}, refuse("scope is %.80q: use tenant, agent or metadata.KEY", scope)
 	case metadata[key] == "":
-		return Scope{}, refuse("Error: the run has no metadata %q, which selects its memory: submit the run with it", key)
+		return Scope{}, refuse("Error: this run has no memory, since it was submitted without the metadata %q, which selects the memory. Continue without it", key)
 	case len(metadata[key]) > MaxValue:
-		return Scope{}, refuse("Error: the metadata %q of the run has %d bytes, and to select a memory at most %d are allowed: submit the run with a shorter value", key, len(metadata[key]), MaxValue)
+		return Scope{}, refuse("Error: this run has no memory, since the metadata %q, which selects the memory, has %d bytes, and at most %d are allowed. Continue without it", key, len(metadata[key]), MaxValue)
 	}
 	return Scope{tenant, scope + ":" + metadata[key]}, nil
 }
@@ -176,8 +176,8 @@ func (m *Memories) read(ctx context.Context, s Scope) (*Directory, json.RawMessa
 
 // Change applies fn to a memory and stores the result. If another request changes the memory in between, Change calls
 // fn again with the new contents, so fn must change nothing else. If fn returns an error, or does not raise the
-// version, Change stores nothing. If other requests keep changing the memory, the error is a text for the model, and
-// nothing is stored. After an error of the store the change may have taken place.
+// version, Change stores nothing. The error is a Refusal, and nothing is stored, if other requests keep changing the
+// memory or its stored form is too large. After an error of the store the change may have taken place.
 func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) error) error {
 	for try := range maxTries {
 		d, raw, err := m.read(ctx, s)

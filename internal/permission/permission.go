@@ -71,7 +71,7 @@ func (s Scope) validate(r Role) error {
 	}
 	for _, a := range s.Also {
 		if !subject.MatchString(a) || strings.HasPrefix(a, s.Prefix+".") || strings.HasPrefix(a, "_INBOX") {
-			return fmt.Errorf("subject (--also) is %q: name one that does not begin with %s., _INBOX or $, and has no spaces, quotes or *, and > only as its last part", a, s.Prefix)
+			return fmt.Errorf("subject (--also) is %q: name one that does not begin with %s., _INBOX or $, and has no spaces, quotes, empty parts or *, and > only as its last part", a, s.Prefix)
 		}
 	}
 	return nil
@@ -149,9 +149,10 @@ func (s Scope) process(r Role) NATS {
 	return n
 }
 
-// tool returns the permissions of a service. It may publish replies to all inboxes of its tenant, because NATS would
-// otherwise have to track permitted replies, at a cost that grows with the calls. But it gets only the inboxes of its
-// own calls, and cannot guess others from their names.
+// tool returns the permissions of a service. It may publish to all inboxes of its tenant, and with the default tenant
+// to those of gateways and workers too, because NATS would otherwise have to track permitted replies, at a cost that
+// grows with the calls. But it sees only the inboxes of requests to its subjects and of cancelled calls: their names
+// are random.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {

@@ -22,8 +22,8 @@ type Secrets struct {
 	Dir   string
 	Scope Scope // of gateways and workers; that of others has its prefix and domain
 
-	// Users are the users to make. Users that an earlier call made and that are not named here
-	// keep their permissions and their secrets, unless Remove names them.
+	// Users are the users to make. Users that an earlier call made and that are not named here keep their permissions
+	// and their secrets. Make removes the users that Remove names from the servers' files; their folders stay.
 	Users  []User
 	Remove []string
 
@@ -61,9 +61,9 @@ type entry struct {
 	Redis string `json:"redis,omitempty"`
 }
 
-// Make writes the secrets that do not exist yet, readable by their owner only, and the files of NATS and Redis with
-// all users except those in s.Remove. The servers' files contain no secret: public keys for NATS, hashes for Redis.
-// Existing seeds, passwords and keys stay unchanged.
+// Make writes the secrets of s.Users that do not exist yet, readable by their owner only, and the files of NATS and
+// Redis with these users and those of earlier calls, except the ones in s.Remove. The servers' files contain no secret:
+// public keys for NATS, hashes for Redis. Existing seeds, passwords and keys stay unchanged.
 func (s Secrets) Make() error {
 	known, err := s.known()
 	if err != nil {
@@ -71,7 +71,11 @@ func (s Secrets) Make() error {
 	}
 	for _, name := range s.Remove {
 		if _, ok := known[name]; !ok {
-			return fmt.Errorf("user %q is not listed in %s: name one of %s", name, filepath.Join(s.Dir, natsFolder, knownFile), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			remedy := "omit it"
+			if len(known) > 0 {
+				remedy = "name one of " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+			}
+			return fmt.Errorf("user %q is not listed in %s: %s", name, filepath.Join(s.Dir, natsFolder, knownFile), remedy)
 		}
 		delete(known, name)
 	}
@@ -115,7 +119,7 @@ func (s Secrets) known() (map[string]entry, error) {
 	}
 	var known map[string]entry
 	if err := json.Unmarshal(text, &known); err != nil || known == nil {
-		return nil, fmt.Errorf("%s cannot be read as a list of users: %w: restore the file, or delete it and name all users", path, err)
+		return nil, fmt.Errorf("%s is not a list of users: restore the file, or delete it and name all users", path)
 	}
 	return known, nil
 }

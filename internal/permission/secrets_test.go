@@ -96,6 +96,10 @@ func TestSecrets(t *testing.T) {
 	if err := secrets.Make(); err == nil || !strings.Contains(err.Error(), `"w3"`) {
 		t.Errorf("removing an unknown user: %v", err)
 	}
+	empty := permission.Secrets{Dir: t.TempDir(), Remove: []string{"w3"}}
+	if err := empty.Make(); err == nil || !strings.HasSuffix(err.Error(), ": omit it") {
+		t.Errorf("removing a user from no users: %v", err)
+	}
 
 	opts, err := server.ProcessConfigFile(filepath.Join(dir, "nats", "users.conf"))
 	if err != nil {

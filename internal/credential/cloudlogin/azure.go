@@ -55,7 +55,11 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case is && denied.RawResponse != nil && denied.RawResponse.StatusCode < 500:
-		return nil, refused("Azure refused the identity (HTTP %d): check appId, password and tenant", denied.RawResponse.StatusCode)
+		remedy := "check appId, password and tenant of the secret"
+		if value == WorkerIdentity {
+			remedy = "check the managed identity or the AZURE_* variables of the worker"
+		}
+		return nil, refused("Azure refused the identity (HTTP %d): %s", denied.RawResponse.StatusCode, remedy)
 	default:
 		return nil, &Error{Text: "Azure issued no access token: retry, and check the status of Azure"}
 	}

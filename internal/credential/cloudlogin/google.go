@@ -35,8 +35,10 @@ func (l *Logins) Google(ctx context.Context, value string) (string, error) {
 		var why struct {
 			Description string `json:"error_description"`
 		}
-		_ = json.Unmarshal(denied.Body, &why) // without a description it is the status alone
-		return "", refused("Google refused the service account (HTTP %d %.200s): check its key or the identity of the worker, and its permissions", denied.Response.StatusCode, why.Description)
+		if _ = json.Unmarshal(denied.Body, &why); why.Description != "" {
+			why.Description = ", " + why.Description
+		}
+		return "", refused("Google refused the service account (HTTP %d%.200s): check its key or the identity of the worker, and its permissions", denied.Response.StatusCode, why.Description)
 	}
 	return "", &Error{Text: "Google issued no access token: retry, and check the status of Google Cloud"}
 }
