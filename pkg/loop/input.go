@@ -68,8 +68,9 @@ scan:
 	return found
 }
 
-// ofCaller reports whether a caller wrote a message of an entry. A submission may have messages of any role.
-// A fork begins with the history of another run, in which only the messages of users are callers'.
+// ofCaller reports whether input hooks decide about a message of an entry: a message of a user, or, in a submission, a
+// text in the role assistant or system other than the agent's instructions. A fork begins with the history of another
+// run, of which hooks decide only about the messages of users.
 func (t *Turn) ofCaller(e *state.Entry, m state.Message) bool {
 	if e.Type != state.EntrySubmitted || e.Reason == state.Forked || m.Role == state.RoleUser {
 		return saidByUser([]state.Message{m})

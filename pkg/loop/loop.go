@@ -216,8 +216,10 @@ type CallModel struct {
 	Schema  []byte // of structured output; nil for none
 	Purpose Purpose
 
-	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it empty, the model's
-	// settings decide. If the last call that max_turns allows must be an answer, a loop made by New sets it to none.
+	// ToolChoice says whether the model may, must or must not call tools. If a Prompt leaves it empty, a loop made by
+	// New takes it from the model's settings; a choice there that forces a call applies only to the first response
+	// after input of the user. If the last call that max_turns allows must be an answer, the loop sets ToolChoice to
+	// none.
 	ToolChoice model.ToolChoice
 
 	// Quiet makes the worker publish no deltas of the response to the run's watchers.

@@ -43,9 +43,9 @@ func (t *Turn) replays(signals []state.Signal) bool {
 	return t.s.Poison != nil && slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Replay == t.s.Version })
 }
 
-// replay continues from the failed turn. It withdraws the synthetic results of the poisoned end
-// and opens their calls again. A call of unknown outcome keeps its result, since it must not be
-// repeated (I4).
+// replay continues from the failed turn. It withdraws the results that a poisoned end gave to the calls in
+// Poison.Calls, and opens these calls again. Others keep their results: calls for which a child run was started, and
+// calls of unknown outcome, which must not be repeated (I4).
 func (t *Turn) replay(signals []state.Signal) Decision {
 	p := t.s.Poison
 	from := fmt.Sprintf("%s at version %d", t.s.Transition.Reason, t.s.Version)

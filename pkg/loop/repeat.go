@@ -12,9 +12,9 @@ import (
 )
 
 // reuse answers open calls of tools that reuse results, which idempotent tools do by default, with the result that the
-// same call got earlier in the run, in this response or before (L7). The caller classifies the calls first: reuse leaves
-// out those that wait for an approval or other input. It does not reuse errors, because the call may succeed now,
-// results that no tool gave, and results that had left the view before the latest checkpoint.
+// same call got earlier in the run, in this response or before (L7). The caller classifies the calls first: reuse
+// leaves out those that wait for an approval or other input. It does not reuse errors, because the call may succeed
+// now, results that no tool gave, and results that had left the view before the latest checkpoint.
 func (t *Turn) reuse() {
 	var known map[string]state.Part
 	for _, o := range slices.Clone(t.s.Open) {
@@ -108,8 +108,9 @@ func (t *Turn) Looping() bool {
 	return sameCalls(t.s.Log, n).Times >= n
 }
 
-// sameCalls returns the calls of the last response, and the number of responses in a row up to it, at most limit,
-// that have the same ones. Times is 0 if it has none.
+// sameCalls returns the calls of the last response, and the number of responses in a row up to it that have the same
+// ones. It stops counting at limit, but adds the number in a checkpoint as a whole. Times is 0 if the last response has
+// no calls.
 func sameCalls(log []state.Entry, limit int) (same state.SameCalls) {
 	for i := range slices.Backward(log) {
 		e := &log[i]

@@ -120,7 +120,7 @@ func ReadResult(log []state.Entry, arguments string, limit int) (ToolResult, err
 		Offset int    `json:"offset"`
 	}
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil {
-		return ToolResult{}, fmt.Errorf("the arguments cannot be read (%w): pass an object with result, the id in the note, and offset, a number of bytes", err)
+		return ToolResult{}, errors.New("the arguments are not valid: pass an object with result, the id in the note, and offset, a number of bytes")
 	}
 	p := resultOf(log, args.Result)
 	size := 0
@@ -131,7 +131,7 @@ func ReadResult(log []state.Entry, arguments string, limit int) (ToolResult, err
 	}
 	switch {
 	case p == nil:
-		return ToolResult{}, fmt.Errorf("the run has no result %.80s: give the id in a note that stands for a result", args.Result)
+		return ToolResult{}, fmt.Errorf("the run has no result %.80q: give the id in a note that stands for a result", args.Result)
 	case args.Offset < 0 || args.Offset > size:
 		return ToolResult{}, fmt.Errorf("offset %d is outside of the result, which ends at byte %d: pass an offset from 0 to %d", args.Offset, size, size)
 	}

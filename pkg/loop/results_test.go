@@ -138,8 +138,8 @@ func TestStubKeepsOrigin(t *testing.T) {
 func TestReadResultRefuses(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		`{"result":"msg_99_0"}`:             "no result msg_99_0",
-		`{"result":"msg_1_0"}`:              "no result msg_1_0", // the submission
+		`{"result":"msg_99_0"}`:             `no result "msg_99_0"`,
+		`{"result":"msg_1_0"}`:              `no result "msg_1_0"`, // the submission
 		`{"result":""}`:                     "no result",
 		`{}`:                                "result",
 		`{"result":"msg_1_0","offset":-1}`:  "offset",

@@ -12,8 +12,8 @@ const rolledBack = "rolled back"
 // EffectsStarted reports whether a call of the turn in flight has started or may have, so that the turn cannot
 // be withdrawn. s is a run as a store has it, and log its log, journaled entries included. A call may have
 // started once the response with it is recorded: from then on a worker makes it, or hooks decide about it.
-// While the run waits, a call has started if it has a result, if its tool asked a question, or if a child run,
-// a client or an asynchronous tool answers it.
+// While the run waits, a call has started if it has a result that Turnpike did not write, or one that says that the
+// outcome is unknown, if its tool asked a question, or if a child run, a client or an asynchronous tool answers it.
 func EffectsStarted(s state.State, log []state.Entry) bool {
 	if s.Status.Terminal() {
 		return false // no turn is in flight

@@ -21,8 +21,8 @@ const continuation = "You were cut off. Please continue from where you stopped."
 // nudge is the message to the model while most of its token budget is unspent.
 const nudge = "You have used %d of %d tokens. Keep working: go deeper, verify, and improve on what you have."
 
-// Rules distinguish one loop from another. They are pure functions of their arguments and must not
-// keep state; a loop keeps state in a run through Typed. A nil field means the behavior of react.
+// Rules distinguish one loop from another. What they decide may depend only on their arguments: a loop keeps state in a
+// run through Typed. A nil field means the behavior of react.
 type Rules struct {
 	// Prompt returns the next request to the model. Default: the whole view, with the agent's
 	// tools.
@@ -36,12 +36,13 @@ type Rules struct {
 	// for a response that had to be an answer, because max_turns allowed no other.
 	BeforeTools func(t *Turn)
 
-	// OnAnswer decides about a complete and valid response without calls, unless a condition (With) or a limit
-	// has decided. Default: Ask with an agent that converses, else Complete.
+	// OnAnswer decides about a response without calls that is complete and no refusal, unless a condition (With) or a
+	// limit has decided. The output schema does not matter yet: Complete checks it. Default: Ask with an agent that
+	// converses, else Complete.
 	OnAnswer func(t *Turn, text string) Decision
 
-	// AfterTools decides when every call of a response has its result, unless a limit, a condition (With) or
-	// repeated calls have ended the run. Default: the next turn.
+	// AfterTools decides when every call of a response has its result, unless a handoff, a limit, a condition (With) or
+	// repeated calls have decided. Default: the next turn.
 	AfterTools func(t *Turn) Decision
 
 	routes []route

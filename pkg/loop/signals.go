@@ -54,9 +54,9 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	}
 }
 
-// pickUp handles calls that an earlier attempt started without recording an outcome. A call is never
-// started twice unless its tool allows it (I4). The outcome of any other call is unknown: at once
-// or, if it is asynchronous and may still answer, after its timeout, counted from this attempt.
+// pickUp handles calls that an earlier attempt started without recording an outcome. Only a call of an idempotent tool
+// is made again (I4). The outcome of any other call is unknown: at once or, if its tool is asynchronous and may still
+// answer, after its timeout, counted from this attempt.
 func (t *Turn) pickUp(started []string) {
 	for _, o := range slices.Clone(t.s.Open) {
 		if !slices.Contains(started, o.ID) {

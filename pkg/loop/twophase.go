@@ -280,9 +280,9 @@ You will be given its response and may then act again.`
 You will then be asked for your final response.`
 )
 
-// SystemPrompt returns the system prompt of the two_phase loop: the agent's instructions, its tools and the
-// agents that it may delegate to, with the format for using them, and extra, the run's other system messages;
-// each part only if it applies (K3).
+// SystemPrompt returns the system prompt of the two_phase loop: a.Instructions as they are, so the caller must have
+// replaced variables in them, the agent's tools and the agents that it may delegate to, with the format for using them,
+// and extra, the run's other system messages; each part only if it applies (K3).
 func SystemPrompt(a *agent.Agent, extra string) string {
 	var parts, tools, agents []string
 	if a.Instructions != "" {
