@@ -45,8 +45,8 @@ func NewBreakers(p BreakerPolicy) *Breakers {
 var ErrTrial = errors.New("this call was not made, since another call is testing whether the model answers again: retry after that call")
 
 // Allow returns nil if the caller may make a call; the caller must then report its outcome to Done. Otherwise it
-// returns an error of class Overloaded with the time to wait. After a rest Allow permits one call; it refuses others
-// until Done has the outcome of that call.
+// returns an error of class Overloaded with a time to wait. After a rest Allow permits one call, as a test; it refuses
+// others until Done has an outcome, of that call or of one from before the rest.
 func (b *Breakers) Allow(name string) *Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +72,8 @@ func (b *Breakers) Allow(name string) *Error {
 }
 
 // Done records the outcome of a call. Overload, transport errors and timeouts count as failures. A cancelled call
-// counts neither way; if it was the test after a rest, another call may test. Any other outcome closes the breaker,
-// including a rate limit, which has its own delay.
+// counts neither way; after a rest another call may then test. Any other outcome closes the breaker, including a rate
+// limit, which has its own delay.
 func (b *Breakers) Done(name string, err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

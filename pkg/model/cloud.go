@@ -69,7 +69,7 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 	case provider == "anthropic" && mantleHost.MatchString(host):
 		at.Cloud, at.Region, at.Mantle = Bedrock, mantleHost.FindStringSubmatch(host)[1], true
 		if at.Base += path; path != "/anthropic" {
-			err = fmt.Errorf("the address is not valid: write https://%s/anthropic", host)
+			err = fmt.Errorf("the address of Amazon Bedrock is not valid: write https://%s/anthropic", host)
 		}
 	case (provider == "anthropic" || provider == "gemini") && vertexHost.MatchString(host):
 		at.Cloud = Vertex
@@ -81,12 +81,16 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 	default:
 		return CloudAddress{}, nil
 	}
+	valid := "https://" + host + u.Path
+	if at.Version != "" {
+		valid += "?api-version=" + at.Version
+	}
 	switch {
 	case err != nil:
 	case u.User != nil:
-		err = fmt.Errorf("the address of %s has a user: write https://%s%s, and give the credentials as the provider's api_key", at.Cloud, host, u.Path)
+		err = fmt.Errorf("the address of %s has a user: write %s, and give the credentials as the model's api_key", at.Cloud, valid)
 	case u.Scheme != "https":
-		err = fmt.Errorf("the address of %s begins with %s: write https://%s%s", at.Cloud, u.Scheme, host, u.Path)
+		err = fmt.Errorf("the address of %s begins with %s: write %s", at.Cloud, u.Scheme, valid)
 	}
 	return at, err
 }

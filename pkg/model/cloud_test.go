@@ -23,6 +23,7 @@ func TestCloudAt(t *testing.T) {
 		{"openai", "https://my.openai.azure.com/openai?api-version=latest", model.CloudAddress{}, "/openai/v1, or"},
 		{"openai", "https://my.openai.azure.com.attacker.example/openai/v1", model.CloudAddress{}, ""},
 		{"openai", "http://my.openai.azure.com/openai/v1", model.CloudAddress{}, "https://"},
+		{"openai", "http://my.openai.azure.com?api-version=2024-10-21", model.CloudAddress{}, "begins with http: write https://my.openai.azure.com?api-version=2024-10-21"},
 		{"anthropic", "https://my.services.ai.azure.com/anthropic", model.CloudAddress{}, ""}, // Anthropic's own API and key
 		{"anthropic", "https://bedrock-runtime.us-east-1.amazonaws.com/", model.CloudAddress{Cloud: model.Bedrock, Base: "https://bedrock-runtime.us-east-1.amazonaws.com", Region: "us-east-1"}, ""},
 		{"anthropic", "https://bedrock-runtime-fips.us-gov-west-1.amazonaws.com", model.CloudAddress{Cloud: model.Bedrock, Base: "https://bedrock-runtime-fips.us-gov-west-1.amazonaws.com", Region: "us-gov-west-1"}, ""},

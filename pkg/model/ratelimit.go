@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -43,8 +44,8 @@ const mostPerMinute = 1_000_000_000
 //
 //   - {provider: openai, model: ^gpt-5, requests_per_minute: 500, tokens_per_minute: 200000}
 //
-// The error joins mistakes of all rows, each with the number of its row. If data is not a list in YAML or JSON, the
-// error is only that.
+// The error names every row with a mistake by its number, and at least the first mistake in it. If data is not a list
+// in YAML or JSON, the error is only that.
 func ParseRateLimits(data []byte) (RateLimits, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -71,7 +72,11 @@ func parseRateLimit(row []byte) (RateLimit, error) {
 	d := json.NewDecoder(bytes.NewReader(row))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return RateLimit{}, fmt.Errorf("%w: write provider, base_url and model as texts, and requests_per_minute and tokens_per_minute as numbers", err)
+		what := strings.TrimPrefix(err.Error(), "json: ")
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			what = fmt.Sprintf("%s has the type %s", cmp.Or(wrong.Field, "it"), wrong.Value)
+		}
+		return RateLimit{}, fmt.Errorf("%s: write provider, base_url and model as texts, and requests_per_minute and tokens_per_minute as whole numbers", what)
 	}
 	l := RateLimit{Provider: f.Provider, BaseURL: f.BaseURL}
 	if f.Provider == "" {

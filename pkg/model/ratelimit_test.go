@@ -37,11 +37,12 @@ func TestParseRateLimits(t *testing.T) {
 		"- {provider: a, tokens_per_minute: 1}\n- {provider: openai, tokens_per_minute: 0}": "row 2: tokens_per_minute: 0 is not between 1 and",
 		"- {provider: openai, requests_per_minute: -1}":                                     "requests_per_minute: -1 is not",
 		"- {provider: openai, requests_per_minute: 1.5}":                                    "requests_per_minute",
-		"- {provider: openai, rpm: 1}":                                                      `unknown field "rpm": write provider`,
+		"- {provider: openai, rpm: 1}":                                                      `row 1: unknown field "rpm": write provider`,
 		"- {provider: openai, requests_per_minute: 1, model: '('}":                          "model: error parsing regexp",
 		"openai: 3": "the file is not a list",
-		"- 3":       "row 1",
-		"- {":       "parse rate limits",
+		"- 3":       "row 1: it has the type number: write provider",
+		"- {provider: openai, model: [a], requests_per_minute: 1}": "row 1: model has the type array: write provider",
+		"- {": "parse rate limits",
 	} {
 		if _, err := model.ParseRateLimits([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("ParseRateLimits(%q) = %v, want it to say %q", text, err, says)

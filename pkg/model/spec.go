@@ -37,8 +37,9 @@ type Spec struct {
 	// unknown. A secret that is bound to hosts is sent there only if Host is one of them.
 	Host string
 
-	// Key names the workers' secret that is the key of models without one; empty means that models must name their own.
-	// It is sent only to Host and KeyHosts.
+	// Key names the workers' secret that is the key of models without a key and an address of their own; empty means
+	// that such models have none. A value in the environment variable Key is sent only to Host and KeyHosts, also if a
+	// definition names the secret.
 	Key string
 
 	// KeyHosts are further hosts to which Key may be sent, such as "*.api.openai.com".

@@ -119,10 +119,10 @@ func receiptOf(r *http.Request) *Receipt {
 	return ReceiptFrom(r.Context())
 }
 
-// CheckHTTP returns nil for a streaming response with status 2xx; reads of its body then fail with a *Error after 64
-// MiB or 1,048,576 lines, or when the [Receipt] of the call is exceeded. Otherwise it closes the body and returns
-// a *Error: the one that the body describes, or that the server does not stream. Adapters call it in a middleware of
-// the provider's SDK, because the SDKs drop the status if the body is not in the provider's format.
+// CheckHTTP returns nil for a response with status 2xx that is neither JSON nor a web page, so that it may be a stream;
+// reads of its body then fail with a *Error after 64 MiB or 1,048,576 lines, or when the [Receipt] of the call is
+// exceeded. Otherwise it closes the body and returns the reason as a *Error. Adapters call it in a middleware of the
+// provider's SDK, because the SDKs drop the status if the body is not in the provider's format.
 func CheckHTTP(provider, key string, resp *http.Response) error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
