@@ -105,20 +105,20 @@ func (t *Turn) afterCompaction(proceed func(*Turn) Decision) Decision {
 func (t *Turn) reacting() bool { return t.s.Compacted && !t.compactedBefore() }
 
 // compactedBefore reports whether the run has already continued after its reactive compaction, the one
-// after a prompt that was too long; any compaction since is made ahead of time. A user message allows the
-// run a new reactive compaction, and so does progress if compaction.reactive of the agent is progress.
+// after a prompt that was too long; any compaction since is made ahead of time. A user message or a handoff allows
+// the run a new reactive compaction, and so does progress if compaction.reactive of the agent is progress.
 func (t *Turn) compactedBefore() bool {
 	return reacted(t.s.Log) && (!t.agent.CompactsAnew() || !progressed(t.s.Log))
 }
 
-// reacted reports whether the run has continued after its reactive compaction since the last user message.
+// reacted reports whether the run has continued after its reactive compaction since the last user message or handoff.
 func reacted(log []state.Entry) bool {
 	for i := range slices.Backward(log) {
 		e := &log[i]
 		switch {
 		case e.Reason == state.ReactiveCompactRetry:
 			return true
-		case e.Type != state.EntryCompacted && saidByUser(e.Messages):
+		case e.Type == state.EntryHandoff, e.Type != state.EntryCompacted && saidByUser(e.Messages):
 			return false
 		case i == 0 && e.Checkpoint != nil:
 			return e.Checkpoint.Reacted

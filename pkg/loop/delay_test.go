@@ -123,3 +123,26 @@ func TestDelayIsRounded(t *testing.T) {
 		t.Errorf("detail = %q", detail)
 	}
 }
+
+// After a handoff the run may compact again in reaction to a prompt that was too long: a summary that is delayed then
+// also leads to a cut without one.
+func TestDelayedSummaryAfterHandoff(t *testing.T) {
+	t.Parallel()
+	other := agent.Tool{Name: "other", Kind: "handoff", Own: []byte(`{"agent": "other"}`)}
+	def := agent.Definition{Tools: append(tools(plain), other), Compaction: &agent.Compaction{Keep: 1, Summarize: true, Reactive: agent.ReactiveOnce}}
+	r := start(t, def, state.Limits{})
+	r.work(4, "x")
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.step(loop.ModelDelayed{At: r.now(), Wait: time.Second, Detail: "rate limit", Purpose: loop.ForSummary})
+	r.wantReason(state.ReactiveCompactRetry)
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("other"))
+	r.step(loop.AgentFound{At: r.now(), Asked: wantEffect[loop.SwitchAgent](r), Agent: state.AgentRef{Name: "other", Version: 1}})
+	r.wantReason(state.HandedOff)
+	r.work(4, "x")
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.step(loop.ModelDelayed{At: r.now(), Wait: time.Second, Detail: "rate limit", Purpose: loop.ForSummary})
+	r.wantReason(state.ReactiveCompactRetry)
+}
