@@ -13,9 +13,9 @@ import (
 var ErrClosed = errors.New("the bus is closed, since this process is shutting down: retry when it runs again")
 
 // Bus carries turns, events, aborts, submissions, dead letters and heartbeats, and stores objects. Its methods, and
-// those of its queues and Watchers, may be called from any goroutine. A ctx bounds only the call: a queue or a
-// subscription outlives the ctx with which it was opened, until its own Close or stop, or Close of the bus. If a method
-// that publishes returns an error, the message may or may not have been stored, unless a comment says otherwise.
+// those of its queues and Watchers, may be called from any goroutine. A queue or a subscription outlives the ctx with
+// which it was opened, until its own Close or stop, or Close of the bus. If a method that publishes returns an error,
+// the message may or may not have been stored, unless a comment says otherwise.
 type Bus interface {
 	Turns
 	Events
@@ -35,8 +35,9 @@ type Bus interface {
 	// milliseconds old.
 	Ready(ctx context.Context) error
 
-	// Close ends every queue and subscription, and returns unacknowledged messages that no caller
-	// holds to the bus. A connection that the bus was opened with stays open.
+	// Close ends every queue and subscription, and tries to return fetched messages that Next has not returned;
+	// otherwise they are redelivered after the ack wait. It may wait for a call of a subscription's fn, so fn must not
+	// call it. A connection that the bus was opened with stays open.
 	Close() error
 }
 
@@ -57,12 +58,13 @@ const (
 	UnpulledAborts      = "aborts"
 )
 
-// Turns is a durable work queue of turns: the bus delivers each message until it is acknowledged.
-// Each priority is a lane. A lane has two queues, one of them for tenants with many runs.
+// Turns has the work queues of turns. Each priority is a lane, and a lane has two queues, one of them for tenants with
+// many runs. The bus delivers a message again and again until it is acknowledged.
 type Turns interface {
-	// PublishTurn stores a turn message in the queue t.Queue(). While the server remembers id (two
-	// minutes on NATS), it drops a second message with the same id without an error; an empty id is never
-	// a duplicate. Only internal/dispatch may call PublishTurn: it owns the ids.
+	// PublishTurn stores a turn message in the queue t.Queue(). While the bus remembers id (two minutes on NATS), it
+	// drops a second message with the same id without an error, but not always: on NATS it may accept one when the
+	// number of streams has changed. An empty id is never a duplicate. Only internal/dispatch may call PublishTurn: it
+	// owns the ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 
 	// Turns returns one queue of a lane, or an error if key is not one of QueueKeys. All pullers of a
@@ -84,7 +86,7 @@ type Turns interface {
 // worker acknowledges it, and a worker may have published the same turn again before.
 type LaneLag struct {
 	Waiting int64 // no worker has fetched them
-	Fetched int64 // workers have fetched them and have not acknowledged them
+	Fetched int64 // workers have fetched them and not acknowledged them; some may have been returned or deferred since
 }
 
 // QueueKey identifies a queue of turns: a lane, and whether the queue is for noisy
@@ -120,9 +122,9 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
-	// TakenFrom is a dead worker: another worker ended its lease of the run (an eviction) and then
-	// published this message. The dead worker may only have been paused, and return. TakenFrom is
-	// empty in every other message, also in one that a sweep published because a lease expired.
+	// TakenFrom is a worker that seemed dead: another worker evicted it, which ended its lease of the run, and then
+	// published this message. The evicted worker may only have been paused, and return. TakenFrom is empty in every
+	// other message, also in one that a sweep published because a lease expired.
 	TakenFrom string `json:"taken_from,omitempty"`
 
 	// Tenant is the owner of the run, so that a dead letter reaches it even if the store has
@@ -143,9 +145,9 @@ type TurnQueue interface {
 	// without Ack or InProgress.
 	Next(ctx context.Context) (TurnDelivery, error)
 
-	// SetPrefetch lets the queue fetch up to n more messages than the waiting calls of
-	// Next need, and returns any surplus to the bus at once. The initial value is 0. A
-	// worker without free slots must call SetPrefetch(0), so that others get the messages.
+	// SetPrefetch lets the queue keep up to n messages for later calls of Next, and returns any surplus to the bus at
+	// once. The initial value is 0. A worker without free slots must call SetPrefetch(0), so that others get the
+	// messages.
 	SetPrefetch(n int)
 
 	// Close ends all calls of Next, and returns prefetched messages to the bus. Messages that Next
@@ -153,8 +155,8 @@ type TurnQueue interface {
 	Close() error
 }
 
-// TurnDelivery is a turn message that one worker holds. Each method concerns this message only;
-// none of them proves that the caller still holds the run's lease.
+// TurnDelivery is a delivery of a turn message to one worker. After its ack wait another worker may get the message
+// too. No method proves that the caller still holds the message or the run's lease.
 type TurnDelivery interface {
 	Turn() Turn
 
@@ -187,17 +189,15 @@ type Events interface {
 	// be lost.
 	PublishLive(run state.RunID, data []byte)
 
-	// Watch calls fn for each notice of a run from now on, perhaps before Watch returns, one at a time and
-	// in the order of arrival, until the caller calls stop. After stop returns, fn is not called again.
-	// stop may be called several times. fn must not block, or notices may be lost, and must not call stop.
+	// Watch calls fn for the notices of a run that arrive from now on, perhaps before Watch returns, one at a time and
+	// in the order of arrival, until the caller calls stop. Notices may be lost. After stop returns, fn is not called
+	// again. stop may be called several times. fn must not block, or more notices are lost, and must not call stop.
 	Watch(ctx context.Context, run state.RunID, fn func(Notice)) (stop func(), err error)
 
-	// WatchAll calls fn for each notice that a run's log has grown, of any tenant, until the caller calls
-	// stop. It may miss notices, and the rules for fn and stop are those of Watch.
+	// WatchAll calls fn for the notices that logs of runs have grown, of all tenants. The rules are those of Watch.
 	WatchAll(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
-	// WatchDeleted calls fn for each deletion notice (Intake.Deleted), of any tenant, until the caller
-	// calls stop. It may miss notices, and the rules for fn and stop are those of Watch.
+	// WatchDeleted calls fn for the notices of Intake.Deleted, of all tenants. The rules are those of Watch.
 	WatchDeleted(ctx context.Context, fn func(tenant string, run state.RunID)) (stop func(), err error)
 
 	// Watchers tracks the runs that any process watches with Watch, until Watchers.Stop is called. A worker
@@ -225,11 +225,11 @@ type Watchers interface {
 // Feed stores the committed events of runs as messages, for services that read the bus instead of
 // the API. It is optional: a deployment must enable it.
 type Feed interface {
-	// PublishEvents sends events of a run in order, and returns when all are stored, except those that exceed
-	// the server's maximum message size, which it leaves out. An event that it had to send again may be
-	// stored after later ones: readers order by Seq. After an error some events may be stored, and the caller
-	// may repeat the call: while the server remembers an event's id (its run and Seq), it drops a second copy.
-	// PublishEvents and LastEvent return an error if the deployment has no feed.
+	// PublishEvents sends events of a run in order, and returns when all are stored, except those that are too large
+	// for a message, which it leaves out. An event that it had to send again may be stored after later ones: readers
+	// order by Seq. After an error some events may be stored, and the caller may repeat the call: while the server
+	// remembers an event's id (its run and Seq), it drops a second copy. PublishEvents and LastEvent return an error
+	// if the bus was opened without a feed.
 	PublishEvents(ctx context.Context, tenant string, run state.RunID, events []Event) error
 
 	// LastEvent returns the Seq of the run's latest stored event in the feed, or 0 if the feed has none of
@@ -266,16 +266,16 @@ type Abort struct {
 	// sets it to 0 in a message that is not a trusted applied abort (see HeaderApplied), whatever its sender wrote.
 	Version int64 `json:"version,omitempty"`
 
-	// Interrupt reports that the run must not end: a message with a mode that interrupts (state.Mode) has arrived for
-	// it. The worker then asks the store whether the turn in flight must end. Aborts clears it whenever it clears
-	// Version.
+	// Interrupt means that a message with a mode that interrupts (state.Mode) has arrived for the run, and that this
+	// Abort must not end the run. The worker then asks the store whether the turn in flight must end. Aborts clears
+	// Interrupt whenever it clears Version: the request is then an ordinary abort.
 	Interrupt bool `json:"interrupt,omitempty"`
 }
 
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: an object with a reason, or anything else, such as text or nothing,
+// ParseAbort reads the body of an abort: a JSON object with a reason, or something else, such as text or nothing,
 // which is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns false for a
 // server's response: if status is not empty, or if the body is a JSON object with other members but neither
 // reason nor version. JetStream sends its responses to any reply subject that a requester names, whatever the
@@ -321,8 +321,9 @@ type Intake interface {
 	// deliver those that the bus has stored.
 	CloseTenant(ctx context.Context, tenant string) error
 
-	// KeepTenants opens tenants, which must be all tenants of the deployment. It deletes the queues of each closed
-	// tenant not among them that calls of this process have found empty for some seconds, so the caller must repeat it.
+	// KeepTenants opens tenants, which must be all tenants of the deployment; it may skip one that this process has
+	// opened before, although another process has closed it since. Of closed tenants that are not among them it
+	// deletes the queues that calls of this process have found empty for some seconds, so the caller must repeat it.
 	KeepTenants(ctx context.Context, tenants []string) error
 
 	// IntakeReady returns nil if clients of each tenant can publish submissions and aborts now, as
@@ -330,9 +331,10 @@ type Intake interface {
 	// the answer may be some seconds old.
 	IntakeReady(ctx context.Context) error
 
-	// Submissions and AbortRequests return queues with the messages of all tenants. A queue delivers each
-	// message, until it is acknowledged, to one of all callers in all processes. AbortRequests also has
-	// the aborts of PublishAbort, which the header HeaderApplied marks.
+	// Submissions and AbortRequests return queues with the messages of all tenants; those of a new tenant may arrive
+	// some seconds late. A queue delivers a message to one of all callers in all processes, and again after the ack
+	// wait until it is acknowledged. AbortRequests also has the aborts of PublishAbort, which have the header
+	// HeaderApplied.
 	Submissions(ctx context.Context) (Queue, error)
 	AbortRequests(ctx context.Context) (Queue, error)
 
@@ -396,8 +398,8 @@ type DeadKind string
 // Replays reports whether the letter concerns an ended run that a replay continues.
 func (k DeadKind) Replays() bool { return k == DeadPoisoned || k == DeadInputHook || k == DeadStopHook }
 
-// Unique reports whether a bus stores one letter of this kind for a version of a run, however often a worker, which
-// repeats it after a failure, sends it.
+// Unique reports whether a bus drops a second letter of this kind for the same version of a run while it remembers
+// the first one (Intake.DeadLetter): a worker sends the letter again after a failure.
 func (k DeadKind) Unique() bool { return k.Replays() || k == DeadLost }
 
 // The kinds of dead letters.
@@ -439,10 +441,10 @@ type DeadLetter struct {
 	// By is the principal that sent a submission, if known.
 	By *state.By `json:"by,omitempty"`
 
-	// Agent, Key and ReplyTo are from the subject and headers of a submission; for a trigger, Key is
-	// the trigger's name, and Agent the agent of the run that it would have submitted. Message
-	// identifies what the letter is about among those of its Kind, if a process that repeats its work
-	// after a failure may store the letter again: the id of a message, or the name of a webhook event.
+	// Agent, Key and ReplyTo are from the subject and headers of a submission; for a trigger, Key is the trigger's
+	// name, and Agent the agent of the run that it would have submitted, if any. Message, if not empty, identifies what
+	// the letter is about among those of its Kind, so that the bus drops a letter that is sent again after a failure:
+	// the id of a submission's or trigger's message, or the name of a webhook event.
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -10,9 +10,9 @@ import (
 // longer pause may find runs in a format that it cannot read, and leaves them to others.
 const formatsFor = 10 * time.Second
 
-// Formats tracks the formats that the processes of a deployment can read, from their heartbeats,
-// and sets the format to write: the newest that all of them can read. Its methods may be called
-// concurrently; its calls of set never overlap.
+// Formats tracks the formats that the processes of a deployment can read, from their latest heartbeats, and sets the
+// format to write: the newest that all of these processes can read. Its methods may be called concurrently. Its calls
+// of set never overlap, so one call of a method may make the call of set for another.
 type Formats struct {
 	newest int
 	set    func(format int)
@@ -34,8 +34,8 @@ func NewFormats(newest int, set func(format int)) *Formats {
 	return &Formats{newest: newest, set: set, seen: map[string]reader{}}
 }
 
-// Hear records a heartbeat that arrived at now; a Format below 1 counts as 1. If the sender is new or reads another
-// format than before, and that is older than this process's newest, Hear sets the format at once: see Decide. If the
+// Hear records a heartbeat that arrived at now; a Format below 1 counts as 1. If the sender cannot read this process's
+// newest format, and is new or could read another format before, Hear sets the format at once, as Decide does. If the
 // sender leaves, Hear removes it and sets no format.
 func (f *Formats) Hear(h Heartbeat, now time.Time) {
 	defer f.tell()

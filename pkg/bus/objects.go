@@ -26,15 +26,15 @@ const DefaultObjectBytes = 1 << 30
 type Objects interface {
 	// PutObject stores the bytes of r up to io.EOF under a name, and returns their number. The caller
 	// must pass a name that no object and no PutObject in progress has: the bus need not check that.
-	// PutObject returns an error of r unchanged. After an error no object exists, and PutObject has
-	// deleted what it stored, unless the bus did not answer: ObjectNames then may have the name, and
-	// DeleteObject deletes the rest. The error is ErrObjectsFull if the object does not fit.
+	// PutObject returns an error of r unchanged, and ErrObjectsFull if the tenant's objects would exceed their limit.
+	// After an error PutObject deletes what it stored. If the bus does not answer or refuses that, a part or even the
+	// whole object may remain: ObjectNames then has the name, and DeleteObject deletes the rest.
 	PutObject(ctx context.Context, tenant, name string, r io.Reader) (int64, error)
 
-	// OpenObject returns a reader of an object, or ErrNoObject. The reader returns ErrNoObject or
-	// io.ErrUnexpectedEOF if the object is deleted in the meantime or was not stored completely. After ctx
-	// has ended, it returns an error as soon as it needs more bytes than it has in memory. The caller must
-	// close the reader, and must not use it concurrently.
+	// OpenObject returns a reader of an object, or ErrNoObject. ctx bounds the reader too. When the reader needs bytes
+	// that it does not have in memory, it returns an error if ctx has ended, and ErrNoObject or io.ErrUnexpectedEOF if
+	// the object was deleted. OpenObject or the reader returns io.ErrUnexpectedEOF for an object that was not stored
+	// completely. The caller must close the reader, and must not use it concurrently.
 	OpenObject(ctx context.Context, tenant, name string) (io.ReadCloser, error)
 
 	// DeleteObject deletes an object, or what is left of one. It does nothing if the object does not exist.

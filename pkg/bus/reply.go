@@ -15,7 +15,7 @@ var ErrReplySubject = errors.New("the subject for replies is not valid")
 // client that sends a subject longer than its max_control_line, by default 4096.
 const maxReplySubject = 1024
 
-// CheckReply refuses malformed subjects, and those through which a submitter of a tenant could
+// CheckReply refuses malformed or too long subjects, and those through which a submitter of a tenant could
 // send commands to the server, workers or tools with the permissions of a deployment that has
 // this prefix. A tenant other than the default one may receive replies only below
 // PREFIX.t.TENANT.reply; an empty tenant is the default one. The error wraps [ErrReplySubject].
@@ -40,7 +40,7 @@ func CheckReply(prefix, tenant, subject string) error {
 	case own != prefix+".reply.":
 		return fmt.Errorf("%w: tenant %s may receive replies only below %s: use a subject that begins with it", ErrReplySubject, tenant, own)
 	case subject == prefix || strings.HasPrefix(subject, prefix+"."):
-		return fmt.Errorf("%w: the subjects below %s are reserved: begin it with %s, or use a subject elsewhere", ErrReplySubject, prefix, own)
+		return fmt.Errorf("%w: the subjects below %s are reserved: use a subject that begins with %s, or one elsewhere", ErrReplySubject, prefix, own)
 	default:
 		return nil
 	}
