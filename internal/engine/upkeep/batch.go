@@ -8,14 +8,14 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// startNext starts the next run of a batch after a change of s. A batch has up to MaxParallel lanes, and the
-// runs of a lane start one after the other. startNext starts the successor of s in its lane if s has left the
-// lane, or s itself if it is pending and every predecessor has left the lane (L8). It may be called at any time
-// and any number of times. A run that is not stored yet starts on its own: the sweeper checks each new run once.
+// startNext starts the next run of a batch after a change of s. A batch has up to MaxParallel lanes, and the runs of a
+// lane start one after the other. If s is pending and every predecessor has left the lane, startNext starts s; if s has
+// left the lane, it starts the successor of s. In place of a run that has ended or was deleted or lost it starts the
+// next one. It may be called at any time and any number of times. A run that is not stored yet starts on its own: the
+// sweeper checks each new run once.
 //
-// A run that was cancelled while it was pending has freed no slot. Its predecessor starts its
-// successor when that predecessor leaves the lane; the cancelled run does so only if that has
-// already happened.
+// A run that was cancelled while it was pending has freed no slot. Its predecessor starts its successor when that
+// predecessor leaves the lane; the cancelled run does so only if that has already happened.
 func (f *Finalizer) startNext(ctx context.Context, s state.State) error {
 	if s.Batch == nil || !s.PendingInBatch() && !s.LeftLane() {
 		return nil
@@ -51,7 +51,7 @@ type lane struct {
 // gone reports whether the run that is step places after l.s in its lane was deleted; a negative step counts places
 // before it. A missing run that was not deleted was lost, or is not stored yet. err is the store's error for the
 // missing run: ErrDeleted or ErrNotFound. For ErrNotFound, gone reads the record of the batch, which names deleted
-// runs for longer than their markers last; it reads the record once for l, and returns the error of that read.
+// runs for longer than their markers last. It keeps the record in l, and returns an error only if it cannot read it.
 func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 	if errors.Is(err, state.ErrDeleted) {
 		return true, nil
@@ -69,8 +69,8 @@ func (l *lane) gone(ctx context.Context, err error, step int) (bool, error) {
 }
 
 // free reports whether every run before s has left its lane. If the closest predecessor has left the lane after it
-// had started, so have all before it. A deleted or skipped predecessor does not show that, so free then looks further
-// back. It records each predecessor that the store has lost.
+// had started, so have all before it. A deleted, lost or skipped predecessor does not show that, so free then looks
+// further back. It records the loss of each lost predecessor that it comes across.
 func (l *lane) free(ctx context.Context) (bool, error) {
 	for step := -1; ; step-- {
 		id, ok := l.s.InLane(step)
@@ -123,8 +123,9 @@ func (l *lane) start(ctx context.Context, id state.RunID, step int) (ended bool,
 	return false, nil
 }
 
-// lost reports whether the store has lost the run that is step places after l.s in its lane, and records the loss.
-// Runs are stored in the order of their lane, so a run with a stored successor was stored.
+// lost handles a run that the store does not have and that was not deleted, step places after l.s in its lane. If any
+// later run of the lane is stored, the run was lost, because runs are stored in the order of their lane: lost records
+// that, and returns true. Otherwise the run may not be stored yet, and lost returns false.
 func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error) {
 	for behind := step + 1; ; behind++ {
 		next, ok := l.s.InLane(behind)

@@ -207,8 +207,8 @@ func (c *children) ending(ctx context.Context, runs ...state.RunID) (bool, error
 	return false, nil
 }
 
-// stopGrowing aborts a run that would add to a tree that is ending. The abort moves down the tree from run to
-// run, and the tree must not grow faster than that.
+// stopGrowing aborts s, because s would add runs to a tree that is ending. Without that the tree might grow faster
+// than the abort that ends it moves down from run to run.
 func (c *children) stopGrowing(ctx context.Context, s state.State) error {
 	_, err := c.abort(ctx, s.ID, s.Tenant)
 	return err
@@ -286,7 +286,7 @@ func (c *children) startOne(ctx context.Context, s state.State, o state.OpenCall
 	}
 	version, err := latest.version(ctx, c.f.store, s.Tenant, spec.Agent)
 	if errors.Is(err, state.ErrNotFound) {
-		return c.f.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q. Continue without it, or ask an author to save it", spec.Agent))
+		return c.f.signalParent(ctx, s.ID, failedChild(o, "There is no agent %q. Continue without it; an author of agents must save it first", spec.Agent))
 	}
 	if err != nil {
 		return err

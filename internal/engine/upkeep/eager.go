@@ -25,10 +25,10 @@ const (
 	eagerRenewal = 400 * time.Millisecond
 )
 
-// eagerClaims are the turns that this worker has claimed with the previous commit (state.Commit),
-// and whose messages have not arrived yet. When the message of such a turn reaches this worker,
-// the worker repeats the claim under the same token, and the store may answer from memory.
-// Without eager claims the worker makes the only claim of a turn when its message arrives.
+// eagerClaims are turns that this worker has claimed with the commit of the turn before (state.Commit), and whose
+// messages have not arrived yet, as far as the worker remembers them. When the message of such a turn reaches this
+// worker, the worker repeats the claim under the same token, and the store may answer from memory. Without an eager
+// claim the worker makes the only claim of a turn when its message arrives.
 type eagerClaims struct {
 	never bool          // eager claims are off
 	lasts time.Duration // how long the worker remembers one: well below its lease
@@ -58,9 +58,9 @@ func (l *Lease) startEager(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, time.Now().Add(eagerRenewal), true
 }
 
-// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while every other worker
-// could take that claim over. An eager claim lasts for the redelivery delay; once its turn has begun, the worker
-// renews it well before that.
+// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while every other worker, as
+// far as this one knows, could take that claim over. An eager claim lasts for the redelivery delay; once its turn has
+// begun, the worker tries to renew it well before that.
 func (h *Leases) ClaimsEagerly() bool {
 	e := h.eager
 	e.mu.Lock()
@@ -89,9 +89,10 @@ func (h *Leases) NoteEager(claim EagerClaim) {
 // old to use.
 func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eager.take(msg) }
 
-// ReleaseEager releases, when a worker stops, the eager claims that it made after since and whose messages have
-// not arrived, so that the next worker's claim does not count as another attempt. The caller calls StopEager
-// first. ReleaseEager only logs failures. A turn that another worker has claimed in the meantime is unaffected.
+// ReleaseEager tries to release, when a worker stops, the eager claims that it made after since, remembers, and has
+// received no message for, so that the next worker's claim does not count as another attempt. The caller calls
+// StopEager first. ReleaseEager only logs failures, and gives up after about the lifetime of such a claim. A turn that
+// another worker has claimed in the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, h.eager.lasts)
 	defer cancel()

@@ -30,8 +30,8 @@ func (*InterruptError) Error() string { return "turn interrupted by a message" }
 type Lease struct {
 	state.Lease
 
-	// Calls counts the calls in flight of tools that must not be called twice. While there are some,
-	// a fenced turn gets LateResults to receive their results.
+	// Calls counts the calls in flight of tools that must not be called twice. If there are some when
+	// Leases.Fence is called, the turn gets LateResults to receive their results.
 	Calls atomic.Int32
 
 	wrote atomic.Bool // the turn has written under the lease
@@ -98,8 +98,8 @@ type leaseStore interface {
 	Release(ctx context.Context, l state.Lease, delay time.Duration) error
 }
 
-// Leases are the leases of a worker, and the runs that it is about to claim: an abort between a claim
-// and Add must not be missed (I7). Leases is safe for concurrent use.
+// Leases are the leases of a worker, and the runs that it is about to claim: an abort that arrives between a claim
+// and Add must not be missed. Leases is safe for concurrent use.
 type Leases struct {
 	store   leaseStore
 	periods Periods
@@ -146,10 +146,11 @@ func (h *Leases) Expect(run state.RunID) (done func()) {
 	})
 }
 
-// Add adds a lease; at is the time at which its claim was sent to the store. An eager claim is short, and another
-// worker may take it over until this worker's next write reaches the store. If another turn of the run is still in
-// flight here, Add ends that one. But if the new lease is an eager claim of the same or an earlier version, Add ends
-// the new turn instead.
+// Add adds a lease, and applies the aborts of the run that have arrived since Expect; at is the time at which the claim
+// was sent to the store. An eager claim is short, and another worker may take it over until this worker's next write
+// reaches the store. If another turn of the run is still in flight here, Add ends that one. But if the new lease is an
+// eager claim of the same or an earlier version than the other turn's, Add ends the new turn, and does not add its
+// lease.
 func (h *Leases) Add(l *Lease, at time.Time, eager bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -266,8 +267,8 @@ func (h *Leases) answered(l *Lease) {
 	}
 }
 
-// term returns the duration of a lease without a renewal, and the time until which its turn may continue. The
-// margin prevents two workers from having effects at the same time.
+// term returns the length of a lease's current term, and the time until which its turn may continue without a renewal.
+// That is before the end of the term, so that the turn can end before another worker begins.
 func (h *Leases) term(l *Lease) (lasts time.Duration, safe time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -326,7 +327,7 @@ var errOver = errors.New("the lease has expired")
 // Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if
 // no call is in flight that must not be repeated, or if LateResults is not positive. Otherwise it ends the turn
 // after LateResults: results may have arrived unread while this process was paused, and no other worker can get
-// them. The turn starts nothing more in that time, because each further step begins with a write to the store.
+// them. In that time the turn begins a further step only if the store accepts a write under the lease.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)
@@ -355,7 +356,7 @@ func (h *Leases) renew(ctx context.Context, l *Lease) {
 		if over = errors.Is(err, errOver); err == nil || over {
 			return
 		}
-		h.log.Warn("lease of a turn not renewed, the worker retries", "error", err, "run_id", l.Run, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		h.log.Warn("lease of a turn not renewed, the worker retries until the lease is about to end", "error", err, "run_id", l.Run, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		if !clock.Pause(ctx, min(h.periods.Sweep, time.Until(safe))) {
 			return
 		}

@@ -35,8 +35,8 @@ type memberBus interface {
 	Heartbeats(ctx context.Context, fn func(bus.Heartbeat)) (stop func(), err error)
 }
 
-// Members are the workers of the deployment, as their heartbeats show them. Members detects a dead worker long before
-// its leases end, and evicts it: it ends the leases, so that other workers continue the turns. It also evicts a
+// Members are the workers of the deployment, as their heartbeats show them. Members detects a dead worker, usually long
+// before its leases end, and evicts it: it ends the leases, so that other workers continue the turns. It also evicts a
 // worker that was only paused; fencing tokens keep that worker from writing.
 //
 // A heartbeat goes to the other workers and to the store. A worker counts as dead when for MissedHeartbeats intervals
@@ -261,8 +261,9 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker is still unreachable. The caller holds mu.
 func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
 
-// Back reports whether the last heartbeat of a worker is recent. A worker that was evicted and is back was only
-// paused. It may be this worker. Back returns false for "".
+// Back reports whether this worker has received a heartbeat of a worker within MissedHeartbeats intervals. A worker
+// that was evicted and is back was paused or cut off, or was restarted under its id. It may be this worker. Back
+// returns false for "".
 func (m *Members) Back(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -308,7 +309,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 
 // EvictFormerSelf ends the leases, and publishes the turns, that an earlier process with this worker's id has left. The
 // other workers receive heartbeats with that id again, and so do not evict it. EvictFormerSelf must be called before
-// this worker claims a turn. If the store does not answer, it logs that, and the leases expire.
+// this worker claims a turn. If the store returns an error, EvictFormerSelf logs it, and the other leases expire.
 func (m *Members) EvictFormerSelf(ctx context.Context) {
 	runs := 0
 	for {

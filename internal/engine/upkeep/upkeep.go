@@ -35,7 +35,7 @@ func Survive(log *slog.Logger, run state.RunID) {
 	if p == nil {
 		return
 	}
-	log.Error("work for a run panicked; workers retry turns, child runs and what follows them", "run_id", run, "panic", p.Value, "stack", string(p.Stack), "hint", "if the stack names a loop, hook or tool of yours, fix it; otherwise report this bug in Turnpike with the stack")
+	log.Error("work for a run panicked; a worker retries it, unless it was only to call hooks that watch the run", "run_id", run, "panic", p.Value, "stack", string(p.Stack), "hint", "if the stack names a loop, hook or tool of yours, fix it; otherwise report this bug in Turnpike with the stack")
 }
 
 // debug logs an error that changes nothing, such as a lost ack: it means one more delivery.
