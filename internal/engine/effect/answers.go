@@ -27,10 +27,11 @@ func (ts *tools) maxResult(spec *agent.CompiledTool) int {
 	return limit
 }
 
-// reserve splits the batches of a turn's calls so that the results of each fit into most bytes, and reserves memory
-// for the results of all calls or, if that is less, of two such batches. most is MaxTurnAnswers or a tenant's share of
-// the budget, whichever is less, but at least the largest result. If the memory is not free, reserve journals the
-// response, and then waits. The error is that of the journal, or the cause that ended ctx.
+// reserve splits the batches of a turn's calls so that the largest results that the calls of a batch may have, without
+// images and files, fit into most bytes together. It reserves memory for those of all calls or, if that is less, of two
+// such batches. most is MaxTurnAnswers or a tenant's share of the budget, whichever is less, but at least the largest
+// result. If the memory is not free, reserve journals the response, and then waits. The error is that of the journal,
+// or the cause that ended ctx.
 func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
 	// A turn that makes calls a second time returns its memory first: a turn must not wait while
 	// it holds some.
@@ -67,8 +68,8 @@ func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []s
 	return split, nil
 }
 
-// keep adds a result to those of the turn. If they exceed MaxTurnAnswers together, it replaces the new one with an error
-// result. It returns memory that neither these results nor the pending calls can need to the budget.
+// keep adds a result to those of the turn. If they exceed MaxTurnAnswers together, it replaces the new one with an
+// error result. It returns memory that neither these results nor the pending calls can need to the budget.
 func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spec *agent.CompiledTool) []loop.ToolResult {
 	before, size := BytesOf(results...), BytesOf(r)
 	if before+size > MaxTurnAnswers && before > 0 {

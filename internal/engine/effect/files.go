@@ -47,9 +47,9 @@ func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
 	}
 }
 
-// loaded returns the sizes of the uploaded files that a request to a provider contains, by id:
-// all files in messages of users and, from the latest result of a tool backwards, those before
-// the first that does not fit in addition. Adapters replace the other files with a remark.
+// loaded returns the sizes of the uploaded files that a request to a provider contains, by id: all files in messages
+// of users, and as many files of tool results as fit in addition. It goes through those from the latest backwards, and
+// stops at the first that does not fit. Adapters replace the other files with a remark.
 func loaded(provider string, messages []state.Message) map[string]int64 {
 	room := model.BuiltinSpecs()[provider].FileBytes
 	if room == 0 {
@@ -79,7 +79,7 @@ func loaded(provider string, messages []state.Message) map[string]int64 {
 
 // load puts the contents of uploaded files into the request, once for all tries. It waits until the worker has the
 // memory. The error is a *model.Error: of class InvalidRequest if the worker has no storage for files or a file does
-// not exist, Cancelled if ctx ended during the wait, and Transport if a file cannot be read.
+// not exist, Cancelled if ctx ended during the wait, and Transport if a file cannot be read, also because ctx ended.
 func (c *modelCall) load(ctx context.Context) error {
 	if c.files != nil {
 		return nil
@@ -110,7 +110,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		}
 		memory.Release()
 		if errors.Is(err, file.ErrNotFound) {
-			return fail(model.InvalidRequest, err, "file %s does not exist any more, since it was deleted with its tenant: upload it again, and submit a new run", id)
+			return fail(model.InvalidRequest, err, "file %s does not exist any more, for example because its tenant was deleted: upload it again, and submit a new run", id)
 		}
 		return fail(model.Transport, err, "read file %s: %v", id, err)
 	}

@@ -112,9 +112,9 @@ func requestOf(t *Turn, p hook.Point) hook.Request {
 	return hook.Request{Point: p, Run: s.ID, Agent: s.Definition().Name, Turn: s.Turn, Tenant: s.Tenant, Metadata: s.Metadata}
 }
 
-// observe records the outcome of a model call for hooks that only watch (A9, A13). Performer.Recorded calls the
-// post_sampling hooks once the store has the response, and Performer.Failed calls the stop_failure hooks after the
-// commit. The error is a *NotLoadedError.
+// observe records the outcome of a model call for hooks that only watch. Performer.Recorded calls the post_sampling
+// hooks once the store has the response, and Performer.Failed calls the stop_failure hooks after the commit. The error
+// is a *NotLoadedError.
 func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:
@@ -133,9 +133,10 @@ func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	return nil
 }
 
-// Recorded must be called after each write of the turn; log is what the store has. It starts the post_sampling hooks
-// that wait for the response, with the response as the log has it, and does not wait for them: Turn.Notes does. If
-// ctx has ended, Recorded calls no hook.
+// Recorded must be called after each successful write of the turn; log is what the store has. It starts the
+// post_sampling hooks that wait for the response, with the latest response in log, and does not wait for them:
+// Turn.Notes does. If ctx has ended, Recorded drops them instead. It also records that the outcomes of the turn's calls
+// are stored.
 func (p *Performer) Recorded(ctx context.Context, t *Turn, log []state.Entry) {
 	t.saved()
 	a := t.watchers

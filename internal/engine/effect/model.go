@@ -261,8 +261,8 @@ func (a *answer) ask(ctx context.Context) {
 // MaxCalls is the maximum number of tool calls in one response. The loop's work for each call grows with their number.
 const MaxCalls = 1000
 
-// maxCallName is the maximum length of the id and of the name of a call in bytes. Both become parts of results, waits and
-// errors.
+// maxCallName is the maximum length of the id and of the name of a call in bytes. Both become parts of results, waits
+// and errors.
 const maxCallName = 1 << 10
 
 // tooLong returns the error of a response that has more bytes than limit, or too many calls of tools.
@@ -314,9 +314,9 @@ func (c *modelCall) tried(ctx context.Context, err error, failure *model.Error) 
 	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
-// refused returns the error of a call that an open breaker refuses. If the breaker only waits for the trial call of
-// another run, the error is a *delayedError: a long trial would otherwise end many runs. If this call has failed
-// before, or the run has a further fallback model, the error is the breaker's.
+// refused returns the error of a call that an open breaker refuses: e, that of the breaker, unless the breaker only
+// waits for the trial call of another run, this call has not failed before, and the run cannot switch to another
+// model. Then it is a *delayedError: a long trial would otherwise end many runs.
 func (c *modelCall) refused(e *model.Error) error {
 	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e

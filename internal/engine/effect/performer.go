@@ -148,9 +148,10 @@ func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.q
 
 // Do carries out one effect of a turn and returns the event that continues the loop. If the end of ctx cuts the
 // effect short, the event is a loop.Aborted with all that is known of the effect; the caller adds the cause, the time
-// and the signals. After an error the caller must give up the attempt: the error wraps ErrDrop, is a *NotLoadedError
-// or the error of a loop.GiveUp, or comes from the journal. A panic of a tool becomes its result; other panics
-// propagate. Only the goroutine of the turn may call Do.
+// and the signals. If Do returns an error, with or without the end of ctx, the caller must give up the attempt: the
+// error wraps ErrDrop, is a *NotLoadedError or the error of a loop.GiveUp, or comes from the journal. A panic of a tool
+// becomes its result, and one of a hook a failure of the hook; other panics propagate. Only the goroutine of the turn
+// may call Do.
 func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
 	switch effect := effect.(type) {
 	case loop.CallModel:

@@ -102,9 +102,10 @@ func (ps *probes) lost(t *Turn, a *agent.Agent, started []string) []lost {
 
 // Probe calls the probes of calls that an earlier attempt has started, before the loop reads began, and updates began
 // with their answers. A call that was executed gets its result. A call that was not executed, and cannot be executed
-// any more, counts as never started, but only once: if it was started again and is lost again, its outcome is unknown.
-// If a call was not executed, but its request may still arrive, the error is a *PostponedError. All other outcomes
-// stay unknown. Probe does nothing for a turn that is aborted or poisoned. Other errors wrap ErrRelease or ErrDrop.
+// any more, counts as never started, but only once: if it is lost again after it was started again, only the answer
+// that it was executed counts. If a call was not executed, but its request may still arrive, the error is a
+// *PostponedError, unless ctx has ended. All other outcomes stay unknown. Probe does nothing for a turn that is aborted
+// or poisoned. Other errors wrap ErrRelease or ErrDrop.
 func (p *Performer) Probe(ctx context.Context, t *Turn, a *agent.Agent, began *loop.TurnBegan) error {
 	if len(t.Starts) == 0 || began.Abort != nil || began.Poisoned {
 		return nil
@@ -204,7 +205,7 @@ func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
 	return f
 }
 
-var errProbeLate = errors.New("the probe did not answer within the timeout of its tool: repair the probe, or raise that timeout")
+var errProbeLate = errors.New("the probe did not answer within the timeout of its tool, or before the turn was cut short: if it is too slow, repair it, or raise that timeout")
 
 // ask calls a probe once.
 func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAnswer, err error) {

@@ -27,9 +27,9 @@ const (
 	quotaTimeout = 5 * time.Second
 )
 
-// quotas are the rate limits that this worker shares with all others (A17). For a model without a limit the worker
-// does not ask the store before a call, unless the provider has recently refused calls. quotas is safe for concurrent
-// use.
+// quotas are the rate limits that this worker shares with all others. For a model without a limit the worker does not
+// ask the store before a call, unless it knows that the provider has recently refused calls. quotas is safe for
+// concurrent use.
 type quotas struct {
 	store   state.Quotas
 	limits  model.RateLimits

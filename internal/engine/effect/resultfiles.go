@@ -26,9 +26,10 @@ const (
 
 // settle prepares the files of a result for the history. It uploads inline data as a file of the tenant, so that
 // the history contains only its id. It binds each file of the tenant to the run before the journal has the result,
-// so that the file is not deleted while a stored history names it. It replaces a file that does not belong to the
-// run's tenant, or that cannot be stored, with a remark for the model. It leaves a file with a URL as it is.
-// settle continues after an abort of its turn, for up to settleTimeout, because the result must be kept.
+// so that the file is not deleted while a stored history names it. It replaces a file that tool.CheckFiles refuses,
+// that does not belong to the run's tenant, or that cannot be stored, with a remark for the model. It keeps a file
+// with a URL, and does not read the URL. settle continues after an abort of its turn, for up to settleTimeout, because
+// the result must be kept.
 func (ts *tools) settle(ctx context.Context, t *Turn, name string, files []state.Part) (kept []state.Part, remark string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -53,7 +54,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	}
 	files, tenant := ts.cfg.Files, t.Run.Tenant
 	if files == nil {
-		return f, errors.New("this worker has no storage for files: connect it to NATS with JetStream")
+		return f, errors.New("this worker has no storage for files: continue without it; the operator must connect the worker to NATS with JetStream")
 	}
 	var made file.File
 	err := ts.persist(ctx, func() (err error) {
@@ -72,9 +73,9 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case err == nil:
 		return state.Part{Type: state.PartFile, FileID: made.ID, Name: made.Name, MediaType: made.MediaType, Bytes: made.Bytes}, nil
 	case errors.Is(err, file.ErrNotFound):
-		return f, fmt.Errorf("tenant %s has no such file: name one that was uploaded to this tenant", tenant)
+		return f, fmt.Errorf("tenant %s has no such file: continue without it; the tool must name one that was uploaded to this tenant", tenant)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: delete some, or ask the operator to raise TURNPIKE_FILES_MIB", tenant)
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without it; a user must delete some, or the operator raise TURNPIKE_FILES_MIB", tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:

@@ -64,8 +64,9 @@ type outcome struct {
 }
 
 // run makes the calls of a turn in batches. It journals the start marks of each batch before the first call of the
-// batch starts, and each result before the turn waits for anything but the other calls. Each call starts at most
-// once, unless its tool is idempotent or a probe has found that it was not executed (I3, I4, A14).
+// batch starts, and each result when it arrives; it may leave a small last result to the commit (Journal.Hold). In all
+// attempts together each call starts at most once, unless its tool is idempotent or only reads the history, or a probe
+// has found that the call was not executed (I3, I4).
 func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.Event, error) {
 	a, err := ts.agent(ctx, t)
 	if err != nil {
@@ -151,8 +152,8 @@ func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.E
 }
 
 // marks returns what the journal must have before the calls of a batch start: the start marks of calls that may start
-// only once, the data that their probes need, and the waits of calls whose result may arrive as a signal before the
-// turn has ended.
+// only once, the data that probes need, and the waits of calls whose result may arrive as a signal before the turn has
+// ended. The time limits of calls with probes begin with marks.
 func (ts *tools) marks(t *Turn, a *agent.Agent, calls []state.OpenCall, batch []int) state.Record {
 	var r state.Record
 	for _, i := range batch {
@@ -328,5 +329,5 @@ func keyOf(s *state.State, c state.OpenCall, refused bool) string {
 
 // notCalled is the result of a call that could not start within its time limit.
 func notCalled(name string, limit time.Duration) tool.Result {
-	return tool.Error(fmt.Sprintf("Tool %q was not called: its worker was paused for longer than the timeout of %s. Call it again", name, limit))
+	return tool.Error(fmt.Sprintf("Tool %q was not called: its worker could not start the call within the timeout of %s. Call it again", name, limit))
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// spans makes one span for each model call, tool call and probe (F6). Prompts, answers, arguments and
-// results are in them only if content is set, texts of errors never.
+// spans makes one span for each model call, with its retries, each tool call and each call of a probe. Prompts,
+// answers, arguments and results, also those that report an error, are in them only if content is set. Other texts of
+// errors are never in them.
 type spans struct {
 	tracer  trace.Tracer // nil: none
 	content bool

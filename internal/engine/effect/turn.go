@@ -53,8 +53,8 @@ type Journal interface {
 	// results with an error result.
 	Result(ctx context.Context, log []state.Entry, results []loop.ToolResult, marks state.Record) error
 
-	// Hold leaves the last of results to the commit, and makes nothing durable. The commit must be the next
-	// call of any port; else the code that took the turn flushes the result first.
+	// Hold leaves the last of results to the commit, and makes nothing durable. Unless the commit follows at once, the
+	// code that took the turn writes the result before it does anything else for the turn.
 	Hold(results []loop.ToolResult)
 
 	// Keep makes nothing durable. After a failed write the results stay in memory, and the worker hands them in

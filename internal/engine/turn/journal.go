@@ -114,8 +114,8 @@ func (j *Journal) Finding(ctx context.Context, log []state.Entry, r *loop.ToolRe
 // Keep makes nothing durable. After a write that failed, the results stay in memory for Late.
 func (j *Journal) Keep(results []loop.ToolResult) { j.results = results }
 
-// Hold makes nothing durable. It leaves the last of results to the commit, which must be the next call of any
-// port; otherwise the caller calls Flush first.
+// Hold makes nothing durable. It leaves the last of results to the commit. Unless the commit follows at once, the
+// caller calls Flush first.
 func (j *Journal) Hold(results []loop.ToolResult) {
 	j.results, j.held, j.unsaved = results, true, true
 }
