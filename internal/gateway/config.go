@@ -55,8 +55,8 @@ type Config struct {
 	// Services returns the subjects on which services of a tenant answer. Key returns nil if the workers have a
 	// provider's own key, which models without a key use; name is that of the secret, and host the provider's.
 	// Secret returns nil if the tenant has a secret for a host. Key and Secret otherwise return an error with the
-	// remedy. A client that saves a definition gets a warning about each thing that is missing. Default: no
-	// warnings.
+	// remedy. A client that saves a definition gets a warning about each thing that is missing; if Services returns
+	// an error, there is none about services. Default: no warnings.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
@@ -76,8 +76,9 @@ type Config struct {
 	// https://app.example.com. Default: none.
 	Origins []string
 
-	// Tenant is the tenant of a request that names none, unless its principal has roles in
-	// one tenant only, and of submissions over the bus that name none. Default: "default".
+	// Tenant is the tenant of a request that names none, unless its principal has roles in one tenant only, and of a
+	// delivery to a hook that names none. Over the bus, clients without a tenant always use "default". Default:
+	// "default".
 	Tenant string
 
 	MaxBody int64 // maximum bytes of a request body; default 1 MiB
@@ -95,17 +96,17 @@ type Config struct {
 	// tool.MaxResult, 4 MiB.
 	MaxResult int
 
-	// Hosts are host names, without ports, at which clients may address the API in addition to localhost, IP
-	// addresses and the host of PublicURL, such as the name of a proxy. At loopback addresses the gateway refuses
-	// all other names. At other addresses it always accepts names without a dot; it refuses other names if Hosts is
-	// not empty, Auth is nil or Auth is an access.RequestAuthenticator.
+	// Hosts are host names, without ports, at which clients may address the API in addition to localhost, names below
+	// it, IP addresses and the host of PublicURL, such as the name of a proxy. At loopback addresses the gateway
+	// refuses all other names. At other addresses it always accepts names without a dot; it refuses other names if
+	// Hosts is not empty, Auth is nil or Auth is an access.RequestAuthenticator.
 	Hosts []string
 
 	// DisableMetricsRoute omits /metrics from Handler, for a process that serves Registry at another address.
 	DisableMetricsRoute bool
 
 	// Retention bounds how long runs are kept after they have ended: Run deletes them later. An agent may keep
-	// its runs for a shorter time. The zero value keeps runs forever.
+	// its runs for a shorter time. The zero value sets no bound, so runs are kept as long as their agents say, or forever.
 	Retention agent.Retention
 
 	// Restore reports and carries out the decision about a store that was restored from an older copy. Nil: no decision
@@ -129,7 +130,7 @@ type Config struct {
 	ShutdownDelay time.Duration
 
 	// Checks, if not nil, inspects the dependencies for GET /readyz: a fatal finding means that the gateway is not
-	// ready. Several requests may call it at once.
+	// ready. Each request calls it, so several calls may run at once.
 	Checks func(ctx context.Context) []state.Finding
 
 	// Tracer makes the spans of submissions and of other requests that change

@@ -262,4 +262,5 @@ func (g *Gateway) drain(ctx context.Context) {
 
 // Close waits up to two seconds until the bus has all messages that the gateway must publish. The sweeper of a worker
 // publishes the rest. Serve calls Close; a program that serves Handler itself must call it when its server has ended.
+// The gateway must not be used afterwards.
 func (g *Gateway) Close() { g.service.Close() }

@@ -85,10 +85,10 @@ type Config struct {
 	SecretsDir string
 	Getenv     func(name string) string
 
-	// Policy returns the resources that the agents of a tenant may use. The worker calls it before
-	// each call of a model, of a tool that has hosts or a program, and of a webhook, and before it
-	// reads a secret that a definition or a webhook names. If it returns an error, the worker does
-	// not make the call. It must be safe for concurrent use. Default: agents may use everything.
+	// Policy returns the resources that the agents of a tenant may use. The worker calls it before each call of a
+	// model, of a tool that has hosts or a program, and of a webhook, before it lists the tools of an MCP server, and
+	// before it reads a secret that a definition or a webhook names. If Policy returns an error, the worker does none
+	// of these. Policy must be safe for concurrent use. Default: agents may use everything.
 	Policy func(ctx context.Context, tenant string) (policy.Policy, error)
 
 	// WebhookClient sends events to the webhooks of runs. It must refuse addresses that only the worker can reach, and
@@ -98,9 +98,9 @@ type Config struct {
 	// WebhookTimes are the times of the delivery to webhooks. Zero fields have the defaults.
 	WebhookTimes webhook.Times
 
-	// Tracer makes the spans of turns, model calls and tool calls. Default: none, at no cost. TraceContent adds
-	// prompts, answers, arguments and results to them, shortened, but never the value of a secret that a definition
-	// refers to.
+	// Tracer makes the spans of turns, model calls, tool calls, probes and submissions of child runs. Default: none, at
+	// no cost. TraceContent adds prompts, answers, arguments and results to them, shortened. References to secrets
+	// stay references in them, but a result contains what the tool returns.
 	Tracer       trace.TracerProvider
 	TraceContent bool
 
@@ -134,15 +134,15 @@ type Config struct {
 	// store have received four of them in a row. Default 300 ms.
 	HeartbeatInterval time.Duration
 
-	// LateResults is the time that a turn whose worker was lost waits for results of calls that must
-	// not be repeated: the worker may only have been paused. After that time the outcome counts as
-	// unknown. If that worker's heartbeats resume, the turn waits four times as long. Default 3 s; a
-	// negative value disables the wait.
+	// LateResults is the time that a turn whose first worker was lost waits for results of calls that must not be
+	// repeated: the worker may only have been paused. After that time the outcome counts as unknown, unless a probe
+	// determines it. If that worker was evicted and its heartbeats resume, the turn waits four times as long. Default
+	// 3 s; a negative value disables the wait.
 	LateResults time.Duration
 
-	// ProbeMargin is the time after the deadline of a call from which a probe's "not done" is final,
-	// unless the probe promises to refuse the idempotency key: a request may be in transit for that
-	// time. Default 10 s.
+	// ProbeMargin is the time after the deadline of a call from which a probe's "not done" is final: a request may be
+	// in transit for that time. If the probe promises to refuse the idempotency key, "not done" is final at once.
+	// Default 10 s.
 	ProbeMargin time.Duration
 
 	// ShutdownGrace is the time that Run gives turns to finish after its context has ended. Default
@@ -153,12 +153,12 @@ type Config struct {
 	// next checkpoint. Default 1 MiB.
 	CheckpointBytes int64
 
-	// MaxAttempts is the number of claims of a turn without a commit after which its run ends poisoned.
-	// Attempts whose worker was only paused do not count. Default 5.
+	// MaxAttempts is the number of claims of a turn without a commit after which its run ends poisoned. Claims that a
+	// worker released do not count, nor do those whose worker has shown later that it was only paused. Default 5.
 	MaxAttempts int
 
-	// MaxAbandoned is the maximum number of calls of tools, hooks and models in flight past their
-	// time limits; with more, Ready returns an error. Default 100.
+	// MaxAbandoned is the maximum number of calls of tools, hooks and models that continue although they were
+	// cancelled, at their time limits or with their turns; with more, Ready returns an error. Default 100.
 	MaxAbandoned int
 
 	// ModelPrompt bounds the memory of the messages of a model call, in bytes. With more, the prompt counts as
@@ -181,12 +181,13 @@ type Config struct {
 	// 256 MiB.
 	AnswerMemory int64
 
-	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits
-	// until three times the size of its files is free. Default 256 MiB.
+	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits until three
+	// times the size of its files is free, or all of it if that is less. Default 256 MiB.
 	FileMemory int64
 
-	// ViewMemory is the memory for what models see of runs, for views above 256 KiB, in bytes: a turn reads its log
-	// when twice its size is free, and waits or is released until then. Default 512 MiB.
+	// ViewMemory is the memory for what models see of runs, for views above 256 KiB, in bytes: a turn continues when
+	// twice the size of its view is free, or all of the memory if that is less, and waits or is released until then.
+	// Default 512 MiB.
 	ViewMemory int64
 
 	// EventFeed publishes the committed events of runs as messages, after their turns. The bus must

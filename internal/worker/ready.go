@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Ready returns nil if the worker can take turns now: the store and the bus answer, the deployment does not wait for
-// a decision about its store, and at most MaxAbandoned calls still run after their time limits. Otherwise the error
+// Ready returns nil if the worker can take turns now: the store and the bus are ready, the deployment does not wait for
+// a decision about its store, and at most MaxAbandoned calls continue although they were cancelled. Otherwise the error
 // names each cause.
 func (w *Worker) Ready(ctx context.Context) error {
 	var store, queue error
@@ -27,7 +27,7 @@ func (w *Worker) Ready(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if n := w.calls.Abandoned(); n > int64(w.cfg.MaxAbandoned) {
-		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models still run after their timeout, and at most %d may: fix the code that ignores cancellation, and restart the worker", n, w.cfg.MaxAbandoned))
+		errs = append(errs, fmt.Errorf("%d calls of tools, hooks or models continue although they were cancelled, and at most %d may: fix the code that ignores cancellation, and restart the worker", n, w.cfg.MaxAbandoned))
 	}
 	return errors.Join(errs...)
 }

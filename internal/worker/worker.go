@@ -189,8 +189,8 @@ func (w *Worker) keepUp() {
 }
 
 // Run takes turns until ctx ends, then stops pulling, lets turns in flight finish within the shutdown grace, releases
-// the rest without counting an attempt, and returns nil. It returns an error only if it cannot subscribe or open its
-// queues at the start. It must be called once.
+// the rest, and returns nil. The attempt at a released turn does not count, unless the store does not answer. Run
+// returns an error only if it cannot subscribe or open its queues at the start. It must be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	// Turns outlive ctx: they end by themselves, or when stop is called.
 	turnCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -290,8 +290,9 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 // it, the leases expire by themselves.
 const releaseTimeout = 5 * time.Second
 
-// finish waits for the turns in flight until the shutdown grace has passed since ended, and releases the rest within
-// releaseTimeout. abandon ends writing, the context of the writes.
+// finish waits for the turns in flight until the shutdown grace has passed since ended, or until Release. Then it calls
+// stop, which makes the others release their leases, and calls abandon after releaseTimeout: that ends writing, the
+// context of the writes.
 func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
 	left := time.Until(ended.Add(w.cfg.ShutdownGrace))
 	last := time.AfterFunc(left+releaseTimeout, abandon)
@@ -348,9 +349,9 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 // slot.
 const slotWait = 2 * time.Millisecond
 
-// next returns a message of a queue, with a slot for it. It requests at most as many messages as there are free
-// slots for the queue, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go
-// to idle workers.
+// next returns a message of a queue, with a slot for it. It requests at most as many messages as the worker has free
+// slots, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go to idle
+// workers. If other queues take the slots meanwhile, it returns the message to the bus, and waits for another one.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {
