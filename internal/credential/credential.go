@@ -116,7 +116,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s are not a certificate and its private key (%w): give both in PEM", t.Cert.Name, t.Key.Name, err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key (%w): give a certificate and the key that belongs to it, both in PEM", t.Cert.Name, t.Key.Name, err)
 	}
 	return &pair, nil
 }

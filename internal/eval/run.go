@@ -74,8 +74,8 @@ type evaluation struct {
 }
 
 // Run runs the cases of a file and returns the results. A failed case is a result, not an error. After an error the
-// evaluation is incomplete, and a second call with the same ID continues it; the error wraps ErrChanged if that is not
-// possible.
+// evaluation is incomplete, and a second call with the same ID continues it. That call returns ErrChanged if it cannot
+// continue.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
 	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
@@ -254,7 +254,7 @@ func (e *evaluation) wait(ctx context.Context, accepted api.BatchAccepted, all i
 		case !r.Terminal():
 			_, err := e.client.Cancel(ctx, r.ID, "no one answers the runs of an evaluation")
 			if err != nil && !errors.Is(err, api.ErrEnded) && !errors.Is(err, api.ErrNotFound) { // by someone else meanwhile
-				stop(fmt.Errorf("cancel run %s, which waits for a person: %w", r.ID, err)) // WaitBatch reports it once
+				stop(fmt.Errorf("cancel run %s, which waits for an answer that no one gives: %w", r.ID, err)) // WaitBatch reports it once
 			}
 			return
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential"
 )
 
-// Login is how to log in. The zero value shows nothing but what is in the URL of the server,
-// whose user and password come before those here. Creds, NKey and User exclude each other.
+// Login is how to log in. The zero value shows nothing but what is in the URL of the server. A user, password or token
+// in the URL takes the place of NKey, User and Password. Creds, NKey and User exclude each other.
 type Login struct {
 	Creds    credential.Value // what `nsc` writes: a JWT and its seed
 	NKey     credential.Value // the seed of an nkey
@@ -77,7 +77,7 @@ func (l Login) Options() ([]nats.Option, error) {
 	}
 	if l.Inbox != "" {
 		if !inboxes.MatchString(l.Inbox) {
-			return nil, fmt.Errorf("TURNPIKE_NATS_INBOX is %q: use a subject without spaces and wildcards, such as _INBOX_acme", l.Inbox)
+			return nil, fmt.Errorf("the prefix of reply subjects (TURNPIKE_NATS_INBOX; in Go, Inbox of the login) is %q: use a subject without spaces and wildcards, such as _INBOX_acme", l.Inbox)
 		}
 		options = append(options, nats.CustomInboxPrefix(l.Inbox))
 	}

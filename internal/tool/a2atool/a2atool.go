@@ -52,7 +52,7 @@ func (*Caller) Spec() tool.Spec { return toolspec.A2ASpec }
 func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
 	s, ok := t.Settings.(*toolspec.Remote)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
+		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T. Continue without the tool; the operator must report this bug in Turnpike", t.Settings)
 	}
 	token := ""
 	if name, ok := strings.CutPrefix(s.Token, "secret://"); ok {

@@ -57,7 +57,7 @@ func (*Caller) Spec() tool.Spec { return toolspec.HTTPSpec }
 func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.Result, error) {
 	r, ok := t.Settings.(*Request)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
+		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T. Continue without the tool; the operator must report this bug in Turnpike", t.Settings)
 	}
 	return c.call(ctx, *r, t.Secret, call)
 }

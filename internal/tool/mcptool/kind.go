@@ -76,7 +76,7 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 	}
 	of, ok := t.Listed.(one)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("the description that the server gave of tool %q has the unexpected type %T: report this bug in Turnpike", t.Name, t.Listed)
+		return tool.Result{}, fmt.Errorf("the description that the server gave of tool %q has the unexpected type %T. Continue without the tool; the operator must report this bug in Turnpike", t.Name, t.Listed)
 	}
 	return c.Tool(s.Server, of.name, s.Allow, of.listing, t.Secret).Call(ctx, call)
 }
@@ -84,7 +84,7 @@ func (c *Caller) Call(ctx context.Context, t tool.Bound, call tool.Call) (tool.R
 func settings(t tool.Bound) (toolspec.Servers, error) {
 	s, ok := t.Settings.(*toolspec.Servers)
 	if !ok {
-		return toolspec.Servers{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
+		return toolspec.Servers{}, fmt.Errorf("the settings of the tool have the unexpected type %T. Continue without the tool; the operator must report this bug in Turnpike", t.Settings)
 	}
 	return *s, nil
 }

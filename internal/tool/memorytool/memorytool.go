@@ -24,7 +24,7 @@ type kind struct{ memories *memory.Memories }
 func (k *kind) call(ctx context.Context, t tool.Bound, c tool.Call) (tool.Result, error) {
 	settings, ok := t.Settings.(*toolspec.Files)
 	if !ok {
-		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T: report this bug in Turnpike", t.Settings)
+		return tool.Result{}, fmt.Errorf("the settings of the tool have the unexpected type %T. Continue without the tool; the operator must report this bug in Turnpike", t.Settings)
 	}
 	text, err := k.run(ctx, *settings, c)
 	if refusal, ok := errors.AsType[memory.Refusal](err); ok {

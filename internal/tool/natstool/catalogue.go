@@ -52,9 +52,9 @@ func NewCatalogue(nc *nats.Conn, prefix string) *Catalogue {
 }
 
 // Describe returns the descriptions of the named tools of a tenant that are known. If all are cached, it returns at
-// once. Otherwise it waits for a query of the services, half a second or more, but no longer than until ctx ends; it
-// starts one at most every few seconds. Descriptions older than half a minute are renewed in the background. They
-// remain cached after their service has ended.
+// once. Otherwise it waits for a query of the services, half a second or more, but no longer than until ctx ends. If
+// the last query ended less than a few seconds ago, it starts none, and returns what is cached. It renews descriptions
+// older than half a minute in the background. Descriptions may remain cached after their service has ended.
 func (c *Catalogue) Describe(ctx context.Context, tenant string, names []string) map[string]tool.Description {
 	c.mu.Lock()
 	defer c.mu.Unlock()

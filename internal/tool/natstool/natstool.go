@@ -103,7 +103,7 @@ func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 		case unsent != nil:
 			return tool.Error(fmt.Sprintf("Tool %q was not called: the connection to NATS is down. Call it again later", c.Name)), nil
 		case errors.Is(err, nats.ErrMaxPayload):
-			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, the NATS server accepts %d: shorten the arguments, or raise max_payload of the NATS server", c.Name, len(request), t.nc.MaxPayload())), nil
+			return tool.Error(fmt.Sprintf("Tool %q was not called: the request has %d bytes, and the NATS server accepts %d. Shorten the arguments; only the operator can raise max_payload of the NATS server", c.Name, len(request), t.nc.MaxPayload())), nil
 		default:
 			return tool.Result{}, fmt.Errorf("call %s: %w: the call may have had an effect: check that before you repeat it", subject, err)
 		}
@@ -194,8 +194,9 @@ func (t *Tool) repeatCancellation(sub *nats.Subscription) {
 }
 
 // await returns the reply, or errDied if heartbeats arrived and then stopped although this process was connected. If
-// the instance never sent one, await waits until ctx ends, and returns its error. progress, if not nil, is called with
-// the progress text of each heartbeat that has one.
+// the instance never sends one, await waits for the reply until ctx ends, and returns its error. Other errors are those
+// of the subscription, such as nats.ErrNoResponders. progress, if not nil, is called with the progress text of each
+// heartbeat that has one, shortened to maxProgress.
 func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects

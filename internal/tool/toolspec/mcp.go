@@ -37,7 +37,7 @@ func (s Server) Check() error {
 		}
 		for name := range s.Env {
 			if !variable.MatchString(name) {
-				return fmt.Errorf("env: %q is not a valid name of a variable: use letters, digits and _", name)
+				return fmt.Errorf("env: %q is not a valid name of a variable: use letters, digits and _, and no digit at the beginning", name)
 			}
 		}
 		return nil

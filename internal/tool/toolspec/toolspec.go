@@ -226,9 +226,9 @@ func textsSchema(names []string) json.RawMessage {
 }
 
 // Servers is the settings of the kind MCP: the server, and in Allow the names of its tools that the agent gets; empty
-// means all. If the definition has a name, the agent sees each tool as NAME_TOOL. A name that models do not accept is
-// changed and ends with a hash. The other keys of the definition apply to each of these tools; description and schema
-// must be empty, because they come from the server.
+// means all. If the definition has a name, the agent sees each tool as NAME_TOOL. A name that models do not accept or
+// that is reserved is changed, and then ends with a hash. The other keys of the definition apply to each of these tools;
+// description and schema must be empty, because they come from the server.
 type Servers struct {
 	Server
 
@@ -258,8 +258,9 @@ func checkServer(d tool.Definition, s *Servers) (tool.Needs, error) {
 
 func web(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
 
-// HostPort returns the "host:port" of requests to a URL, with the default port of http or https. The URL may be a
-// template with arguments after the host. It returns "" for a text that is not a URL with a host.
+// HostPort returns the "host:port" of requests to a URL, with the default port of http or https; a URL with another
+// scheme must have a port. The URL may be a template with arguments after the host. HostPort returns "" for a text that
+// is not a URL with a host.
 func HostPort(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
