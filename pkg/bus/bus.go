@@ -46,9 +46,9 @@ type Unpulled struct {
 	// Waiting is the number of messages that were not delivered yet.
 	Waiting int64
 
-	// Held is the number of messages that were delivered and are unacknowledged: a process works on them and may
-	// therefore request no more, or it has died. The bus cannot distinguish the two.
-	Held int64
+	// Unacknowledged is the number of messages that were delivered: a process works on them and may therefore
+	// request no more, or it has died. The bus cannot distinguish the two.
+	Unacknowledged int64
 }
 
 // Queues that Unpulled reports.

@@ -65,7 +65,7 @@ func (u *Unpulled) look(ctx context.Context) {
 	}
 	for queue, of := range all {
 		n := of.Waiting
-		if of.Held > 0 && (queue != bus.UnpulledTurns || u.working()) {
+		if of.Unacknowledged > 0 && (queue != bus.UnpulledTurns || u.working()) {
 			n = 0
 		}
 		u.WithLabelValues(queue).Set(float64(n))

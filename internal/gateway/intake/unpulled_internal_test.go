@@ -41,7 +41,7 @@ func TestUnpulledMessages(t *testing.T) {
 	}
 	held := int64(0)
 	look := func(turns int64, err error) (warnings int) {
-		counts, failure = map[string]bus.Unpulled{bus.UnpulledTurns: {Waiting: turns, Held: held}}, err
+		counts, failure = map[string]bus.Unpulled{bus.UnpulledTurns: {Waiting: turns, Unacknowledged: held}}, err
 		log.Reset()
 		u.look(t.Context())
 		return strings.Count(log.String(), `"level":"WARN"`)

@@ -28,7 +28,7 @@ func (b *Bus) Unpulled(ctx context.Context) (map[string]bus.Unpulled, error) {
 		defer close(done)
 		for info := range infos {
 			turns.Waiting += int64(info.NumPending) //nolint:gosec // as in LagByLane
-			turns.Held += int64(info.NumAckPending)
+			turns.Unacknowledged += int64(info.NumAckPending)
 			requests += info.NumWaiting
 		}
 	}()
@@ -83,7 +83,7 @@ func (b *Bus) checkUnpulled(ctx context.Context) state.Finding {
 	for _, of := range []struct{ queue, remedy string }{
 		{bus.UnpulledTurns, "start a worker"}, {bus.UnpulledSubmissions, "start a gateway"}, {bus.UnpulledAborts, "start a gateway"},
 	} {
-		if u := all[of.queue]; u.Waiting > 0 && u.Held == 0 {
+		if u := all[of.queue]; u.Waiting > 0 && u.Unacknowledged == 0 {
 			found, remedies = append(found, fmt.Sprintf("%s: %d", of.queue, u.Waiting)), append(remedies, of.remedy)
 		}
 	}

@@ -57,6 +57,6 @@ func TestUnpulled(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		all, err := b.Unpulled(t.Context())
-		return err == nil && all[bus.UnpulledTurns] == bus.Unpulled{Waiting: 1, Held: 1}
+		return err == nil && all[bus.UnpulledTurns] == bus.Unpulled{Waiting: 1, Unacknowledged: 1}
 	})
 }
