@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/turnpike-dev/turnpike/internal/provenance"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -145,8 +146,8 @@ func Decode(data []byte, p Point) (Answer, error) {
 	if err := dec.Decode(&a); err != nil {
 		return Answer{}, fmt.Errorf("the hook's answer cannot be read (%w): correct the program of the hook", err)
 	}
-	if dec.More() {
-		return Answer{}, errors.New("the hook's answer has more than one JSON document: correct the program of the hook, so that it answers with one")
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More ignores a closing brace
+		return Answer{}, errors.New("the hook's answer has more text after its JSON document: correct the program of the hook, so that it answers with one")
 	}
 	if string(a.Arguments) == "null" {
 		a.Arguments = nil

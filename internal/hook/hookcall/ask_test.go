@@ -120,6 +120,19 @@ func TestAskAborted(t *testing.T) {
 	}
 }
 
+// An answer is one JSON document, without more text after it.
+func TestDecodeMoreText(t *testing.T) {
+	t.Parallel()
+	if _, err := hook.Decode([]byte("{} \n"), hook.PreTool); err != nil {
+		t.Errorf("Decode of an empty answer: %v", err)
+	}
+	for _, data := range []string{`{}{}`, `{}}`, `{}]`, `{}x`} {
+		if _, err := hook.Decode([]byte(data), hook.PreTool); err == nil {
+			t.Errorf("Decode accepts %s", data)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"replace":"b"}`), "input")
 	f.Add([]byte(`{"deny":"no"}`), "pre_tool")
