@@ -270,7 +270,7 @@ func TestTwoStoresUnderOnePrefix(t *testing.T) {
 		d.Close()
 		return log.String()
 	}
-	const warning = "has runs in JetStream"
+	const warning = "JetStream has a stream for the runs"
 	for _, c := range []struct {
 		prefix, redis string
 		warned        bool

@@ -163,7 +163,8 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Inside returns the configuration of clients in the same process, which need no HTTP. They share the service of the
-// gateway, so its streams and feeds get their changes at once.
+// gateway, so its feeds learn of their changes without the bus. Streams of the events of a run learn of them as of all
+// other changes: from the bus, or from the store every two seconds.
 func (g *Gateway) Inside() inprocess.Config {
 	return inprocess.Config{Service: g.service, Events: g.events, Tenant: g.cfg.Tenant, MaxBody: g.cfg.MaxBody, Budget: g.cfg.StoreBudget, Log: g.cfg.Logger}
 }

@@ -31,11 +31,17 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 	return func(yield func(api.Event, error) bool) {
 		for failures := 0; ; failures++ {
 			last, enough, err := c.follow(ctx, id, after, yield)
-			if enough || err == nil {
+			if enough {
 				return
 			}
 			if last > after {
 				after, failures = last, 0
+			}
+			if err == nil {
+				// The reader also ends if the store lacked the run for a while and has it again.
+				if run, lost := c.Get(ctx, id); lost != nil || run.Terminal() {
+					return
+				}
 			}
 			if ctx.Err() != nil || failures == retryLimit || permanent(err) || !pause(ctx, retryDelay) {
 				yield(api.Event{}, errors.Join(err, ctx.Err()))
@@ -47,7 +53,7 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 
 // follow yields the events of one reader until the reader ends or yield returns false; enough is true in the second
 // case. It returns the number of the last committed event, or after if there was none. The error is that with which
-// the reader has ended; nil means that the run has ended, unless enough is true.
+// the reader has ended; nil means, unless enough is true, that the run has ended or that the reader has given up.
 func (c *Client) follow(ctx context.Context, id string, after int64, yield func(api.Event, error) bool) (last int64, enough bool, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	events, ended := make(chan api.Event), make(chan struct{})

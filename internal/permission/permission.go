@@ -149,10 +149,11 @@ func (s Scope) process(r Role) NATS {
 	return n
 }
 
-// tool returns the permissions of a service. It may publish to all inboxes of its tenant, and with the default tenant
-// to those of gateways and workers too, because NATS would otherwise have to track permitted replies, at a cost that
-// grows with the calls. But it sees only the inboxes of requests to its subjects and of cancelled calls: their names
-// are random.
+// tool returns the permissions of a service. It may publish to all inboxes for replies of its tenant's services:
+// below the tenant's root, or with the default tenant all inboxes of gateways and workers, and those of observers of
+// the default tenant and of the whole deployment. It may not publish to inboxes of clients. The permission is this
+// wide because NATS would otherwise have to track permitted replies, at a cost that grows with the calls. But the
+// service sees only the inboxes of requests to its subjects and of cancelled calls: their names are random.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {

@@ -181,8 +181,10 @@ type Config struct {
 	// 256 MiB.
 	AnswerMemory int64
 
-	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes: a call waits until three
-	// times the size of its files is free, or all of it if that is less. Default 256 MiB.
+	// FileMemory is the memory for the contents of uploaded files in model calls, in bytes. A call takes three times
+	// the size of its files, or all of the memory if that is less, and waits until it is free. The calls of one
+	// tenant take at most half of the memory together; only a call without others of its tenant may take more.
+	// Default 256 MiB.
 	FileMemory int64
 
 	// ViewMemory is the memory for what models see of runs, for views above 256 KiB, in bytes: a turn continues when

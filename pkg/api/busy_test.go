@@ -31,6 +31,29 @@ func TestWaitBatchWhileBusy(t *testing.T) {
 	}
 }
 
+// A run that waits for something else at the next read of the batch is reported again.
+func TestWaitBatchReportsSecondWaits(t *testing.T) {
+	t.Parallel()
+	reasons := []string{"waiting_approval", "waiting_approval", "waiting_human_input"}
+	read := 0 // the client has one request at a time
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/runs/") {
+			_, _ = w.Write([]byte(`{"id":"run_a","status":"waiting"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"id":"batch_x","done":` + strconv.FormatBool(read == 2) + `,"items":[{"id":"run_a","status":"waiting","reason":"` + reasons[read] + `"}]}`))
+		read++
+	}))
+	t.Cleanup(server.Close)
+	reports := 0
+	if _, err := api.New(server.URL).WaitBatch(t.Context(), "batch_x", func(api.Batch, api.Run) { reports++ }); err != nil {
+		t.Fatal(err)
+	}
+	if reports != 2 {
+		t.Errorf("%d reports, want 2", reports)
+	}
+}
+
 // Who waits for a batch is told of each run that waits for somebody outside, once for each wait.
 func TestWaitBatchReportsWaits(t *testing.T) {
 	t.Parallel()

@@ -34,15 +34,16 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 	return get[Page[BatchSummary]](ctx, c, "/v1/batches?"+pageQuery(cursor, limit).Encode())
 }
 
-// WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the
-// error of ctx. It calls each, if not nil, with the current batch: once for every run that
-// has ended, and for every run that it finds waiting for a person, or for the result of a
-// client tool or an asynchronous tool. It omits runs that were deleted before it read them.
+// WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It reads the
+// batch every 250 ms, and calls each, if not nil, with that batch for every run that has ended or waits for a person, or
+// for the result of a client tool or an asynchronous tool: once until it finds the run in flight, or with another
+// reason. So a second wait for the same reason that follows within 250 ms is not reported: if each answers waits, it
+// must read the run until the run no longer waits. WaitBatch omits runs that were deleted before it read them.
 //
 // While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for
 // example because the batch does not exist, WaitBatch returns that error with the last batch that it has read.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
-	reported := map[string]string{} // the status that was reported, by run
+	reported := map[string]string{} // the status and reason that were reported, by run
 	var last Batch
 	var link connection
 	for {
@@ -79,7 +80,11 @@ func (c *Client) report(ctx context.Context, b Batch, reported map[string]string
 			delete(reported, r.ID)
 			continue
 		}
-		if reported[r.ID] == r.Status {
+		now := r.Status
+		if r.Reason != nil {
+			now += " " + *r.Reason
+		}
+		if reported[r.ID] == now {
 			continue
 		}
 		run, err := c.Get(ctx, r.ID)
@@ -92,7 +97,7 @@ func (c *Client) report(ctx context.Context, b Batch, reported map[string]string
 		if run.Terminal() != r.Terminal() {
 			continue // it has moved on; the next look will tell
 		}
-		reported[r.ID] = r.Status
+		reported[r.ID] = now
 		each(b, run)
 	}
 	return nil

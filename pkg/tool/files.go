@@ -71,7 +71,7 @@ func checkFile(f state.Part) (state.Part, error) {
 	}
 	switch {
 	case f.Type != "" && f.Type != state.PartFile:
-		return f, fmt.Errorf("type %.40q is not allowed here: write file", f.Type)
+		return f, fmt.Errorf("type is %.40q: set it to \"file\", or omit it", f.Type)
 	case given == 0 && f.MediaType != "":
 		return f, errors.New("the file has no content: give data, or a file_id or url instead")
 	case given != 1:

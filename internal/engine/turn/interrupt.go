@@ -58,9 +58,9 @@ func (t *turn) interrupted(ctx context.Context, ev loop.Aborted) (loop.Event, er
 }
 
 // notLoaded returns the error of a turn whose agent cannot be loaded. It releases a turn that the deadline or a shutdown
-// has ended, and one that an abort or a message has ended if it can be claimed again: only the agent's loop can end or
-// continue the run. After an abort the next claim returns that abort, which then does not interrupt the attempt.
-// notLoaded drops any other turn.
+// has ended, because only the agent's loop can end or continue the run. For the same reason it releases a turn that an
+// abort or a message has ended, but only if claimAgain succeeds, so that this worker still has the claim. After an abort
+// the next claim returns that abort, which then does not interrupt the attempt. notLoaded drops any other turn.
 func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error {
 	end := effect.ErrDrop
 	if _, e := t.interrupted(ctx, loop.Aborted{}); e == nil || errors.Is(e, effect.ErrRelease) {

@@ -134,7 +134,7 @@ func Admit(r *http.Request, tenant string, limit int64) error {
 	}
 	b.tenant, b.limit = tenant, limit
 	if b.announced > limit {
-		return b.fail(TooLarge(limit))
+		return b.fail(b.tooLarge())
 	}
 	if !b.arriving {
 		if err := b.charge(max(b.announced, 0) * copies); err != nil {
@@ -154,7 +154,7 @@ func AdmitStream(r *http.Request, tenant string, limit, buffers int64) error {
 	}
 	b.tenant, b.limit, b.streamed = tenant, limit, true
 	if b.announced > limit {
-		return b.fail(TooLarge(limit))
+		return b.fail(b.tooLarge())
 	}
 	if err := b.charge(buffers); err != nil {
 		return b.fail(err)
@@ -177,7 +177,15 @@ func AdmitUnsigned(r *http.Request, owner string, limit int64) error {
 
 // TooLarge returns the problem of a body that is larger than limit bytes.
 func TooLarge(limit int64) error {
-	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less, or upload files first", limit)
+	return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less; upload the files of a run first, and send their ids", limit)
+}
+
+// tooLarge returns the problem of a body that is larger than its limit.
+func (b *body) tooLarge() error {
+	if b.streamed {
+		return Problem(http.StatusRequestEntityTooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum for a file and its headers: upload a smaller file", b.limit)
+	}
+	return TooLarge(b.limit)
 }
 
 // charge reserves n bytes more, but for one body at most the share of its tenant: alone, a large one is admitted.
@@ -242,7 +250,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.windowRead += int64(n)
 	switch {
 	case b.read > b.limit:
-		return 0, b.fail(TooLarge(b.limit))
+		return 0, b.fail(b.tooLarge())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d or the rest of the body are required: send it faster", b.windowRead, bodyWindow, windowBytes))
 	case err != nil && !errors.Is(err, io.EOF):

@@ -61,7 +61,7 @@ func TestLostAnswer(t *testing.T) {
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	c := tool.Call{Run: "run_1", Tenant: "acme", Name: "memory", Arguments: json.RawMessage(`{"command":"view","path":"/memories"}`)}
-	if r := call(t, memorytool.New(memstore.New(memstore.Config{})), c); !r.IsError || !strings.Contains(r.Content, `no metadata "user"`) {
+	if r := call(t, memorytool.New(memstore.New(memstore.Config{})), c); !r.IsError || !strings.Contains(r.Content, `without the metadata "user"`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -81,9 +81,10 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 // entry does not copy it. It is small for a new run, because many new runs may wait for their first responses at once.
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
-// extend returns the known log with the rest of its first n entries: tail, or what extend reads if tail is
-// empty. The rest begins after the first from entries. If no log is known, that is at the latest checkpoint,
-// or at the beginning. If another process has appended more in the meantime, it has fenced this claim.
+// extend returns the first n entries of a log: the known ones, then the rest, which is tail, or what extend reads if
+// tail is empty. The rest begins after the first from entries; from is less than n. If no log is known, the result
+// begins at the latest checkpoint, or at the beginning. extend omits what another process has appended since the
+// claim, and returns no error then: that process has fenced the claim, so the next write under the lease fails.
 func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, from int64, tail []string, n int64) ([]state.Entry, error) {
 	if len(tail) == 0 {
 		var err error
