@@ -19,6 +19,10 @@ const (
 	// four heartbeat intervals, the rule that workers apply too.
 	reachableFor = 2 * time.Second
 
+	// workingFor limits how long a worker counts as working after a heartbeat: longer than the default lease, and so
+	// than four intervals of any worker with that lease, also one whose heartbeats come every few seconds.
+	workingFor = 30 * time.Second
+
 	// shownFor limits how long a worker without heartbeats or leases stays in the list.
 	shownFor = 10 * time.Minute
 
@@ -104,10 +108,11 @@ type Fleet struct {
 // Hear records a heartbeat of a worker that arrived at now.
 func (s *Fleet) Hear(h bus.Heartbeat, now time.Time) { s.workers.hear(h, now) }
 
-// Working reports whether any worker is reachable.
+// Working reports whether a heartbeat of any worker has arrived within workingFor.
 func (s *Fleet) Working() bool {
-	for _, w := range s.workers.list(time.Now()) {
-		if w.Status == api.WorkerAlive {
+	now := time.Now()
+	for _, w := range s.workers.list(now) {
+		if now.Sub(w.HeardAt.Time) <= workingFor {
 			return true
 		}
 	}

@@ -16,7 +16,8 @@ func TestWorking(t *testing.T) {
 		want bool
 	}{
 		{"a worker", bus.Heartbeat{Worker: "w"}, 0, true},
-		{"a worker that is silent", bus.Heartbeat{Worker: "w"}, reachableFor + time.Second, false},
+		{"a worker whose heartbeats are rare", bus.Heartbeat{Worker: "w"}, reachableFor + 4*time.Second, true},
+		{"a worker that is silent", bus.Heartbeat{Worker: "w"}, workingFor + time.Second, false},
 		{"a worker that leaves", bus.Heartbeat{Worker: "w", Leaving: true}, 0, false},
 		{"a gateway", bus.Heartbeat{Worker: "g", Gateway: true}, 0, false},
 	} {
