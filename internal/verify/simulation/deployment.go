@@ -29,7 +29,7 @@ type Config struct {
 	Seed    uint64
 	Workers int // default 3
 	Users   int // default 40
-	Batches int // of runs that are submitted together; default 3
+	Batches int // of runs that are submitted together; default 4
 	Faults  Faults
 
 	// Strike is the time during which faults strike; after it, every run must end. Default 30

@@ -23,7 +23,7 @@ const (
 	wordy = "wordy"
 
 	// viewMemory is a worker's memory for the histories of such runs.
-	viewMemory = 4 << 20
+	viewMemory = 2 << 20
 
 	// lease is at least the duration of a worker's lease.
 	lease = 30 * time.Second

@@ -317,6 +317,6 @@ var agents = map[string]string{
 	"brief":  `{model: {provider: openai, name: m}, loop: {max_turns: 4}, tools: [{name: look, idempotent: true, reuse: false}], retention: {completed: 3m, failed: 3m}}`,
 	"backed": `{model: {provider: openai, name: frail, fallback: [{provider: openai, name: spare}]}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
 	"frail":  `{model: {provider: openai, name: frail}, loop: {max_turns: 6}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
-	wordy:    `{model: {provider: openai, name: wordy}, loop: {max_turns: 6}, limits: {wait: 30m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}, {name: wipe, approval: always}]}`,
+	wordy:    `{model: {provider: openai, name: wordy}, loop: {max_turns: 6}, limits: {wait: 30m}, tools: [{name: pay}, {name: look, idempotent: true, reuse: false}]}`,
 	"quick":  `{model: {provider: openai, name: m}, tools: [{name: pay}, {name: look, idempotent: true}]}`,
 }

@@ -68,7 +68,7 @@ func Run(cfg Config) (Report, error) {
 		cfg.Users = 40
 	}
 	if cfg.Batches == 0 {
-		cfg.Batches = 3
+		cfg.Batches = 4
 	}
 	if cfg.Strike == 0 {
 		cfg.Strike = 30 * time.Minute
@@ -171,7 +171,10 @@ func (s *Deployment) live() {
 		name := fmt.Sprintf("batch-%d", i)
 		b := &batch{s: s, name: name, dice: newDice(s.cfg.Seed, name)}
 		b.agent, b.tenant, b.parallel = "quick", tenants[0], 2
-		if i%3 > 0 { // all at once, so that several runs use a breaker
+		switch {
+		case i%4 == 3: // all at once, so that several runs want the memory of a worker
+			b.agent, b.tenant, b.parallel = wordy, tenants[b.dice.n(len(tenants))], batchSize
+		case i%4 > 0: // all at once, so that several runs use a breaker
 			b.agent, b.tenant, b.parallel = []string{"backed", frail}[b.dice.n(2)], tenants[b.dice.n(len(tenants))], batchSize
 		}
 		go func() { done <- b.see(ctx) }()
