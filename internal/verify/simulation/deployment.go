@@ -134,6 +134,9 @@ func (s *Deployment) faults() *Faults {
 	return &s.cfg.Faults
 }
 
+// settled reports whether the end or the deletion of a run is final: a store that falls back to a copy may undo it.
+func (s *Deployment) settled() bool { return s.faults() == nil || s.cfg.Faults.Restore == 0 }
+
 func (s *Deployment) latency(d *dice) time.Duration {
 	s.mu.Lock()
 	slow := time.Until(s.slow) > 0
@@ -291,6 +294,9 @@ func (s *Deployment) strike() {
 			s.mu.Unlock()
 			s.note(rolledBack, "the store falls back to a copy")
 			restore()
+			s.mu.Lock()
+			clear(s.world.deleted) // the copy may have these runs
+			s.mu.Unlock()
 		})
 	}
 	time.Sleep(s.cfg.Strike)

@@ -75,7 +75,7 @@ func (e *evaluator) see(ctx context.Context) error {
 		report, err := eval.Run(ctx, client, file, options)
 		e.s.note("", "%s: evaluated %s: %v", e.name, e.agent, err)
 		switch {
-		case err == nil:
+		case err == nil && e.s.settled():
 			if err := <-meddled; err != nil {
 				return err
 			}

@@ -67,8 +67,11 @@ func (u *user) live(ctx context.Context) error {
 			}
 		}
 		run, err := u.client().Get(ctx, u.run)
-		if missing(err) && u.s.deleted(u.run) {
-			return nil // by retention
+		if missing(err) && u.s.deleted(u.run) { // by retention, an evaluator, or u
+			if u.s.settled() {
+				return nil
+			}
+			continue
 		}
 		if missing(err) {
 			// The store has lost it: only a failover may cause that.
@@ -93,9 +96,7 @@ func (u *user) live(ctx context.Context) error {
 				return err
 			}
 		}
-		// A store that falls back may undo the end.
-		settled := u.s.faults() == nil || u.s.cfg.Faults.Restore == 0
-		if run.Terminal() && cancelAt.IsZero() && sayAt.IsZero() && settled {
+		if run.Terminal() && cancelAt.IsZero() && sayAt.IsZero() && u.s.settled() {
 			return nil
 		}
 		if run.Waiting != nil {
@@ -348,7 +349,7 @@ func (b *batch) see(ctx context.Context) error {
 		case missing(err) && b.s.fellBack():
 			id = ""
 		case err != nil:
-		case got.Done && (b.s.faults() == nil || b.s.cfg.Faults.Restore == 0):
+		case got.Done && b.s.settled():
 			return nil
 		case got.Total == batchSize && got.Counts != nil && sum(got.Counts) < batchSize:
 			id = "" // a gateway died during it: its key completes it
