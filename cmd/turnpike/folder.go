@@ -89,9 +89,9 @@ func (f *folder) warn(ctx context.Context, file string, v state.AgentVersion) {
 // settled is the time without changes after which a saved file is read, because editors write in several steps.
 const settled = 100 * time.Millisecond
 
-// watch stores agents when their files are saved, until ctx ends. It prints the mistakes of an invalid file, and the
-// agent keeps its definition. If it cannot watch the directory, it prints that and returns at once. It always returns
-// nil.
+// watch stores an agent when its file in the directory is saved, until ctx ends. If a file cannot be stored, for
+// example because it is not valid, watch prints why, and the agent keeps its definition. Without a directory, or if it
+// cannot watch the directory, which it prints, it returns at once. It always returns nil.
 func (f *folder) watch(ctx context.Context) error {
 	if f.dir == "" {
 		return nil

@@ -40,8 +40,9 @@ type following struct {
 	noPieces   bool  // omit deltas of model responses
 }
 
-// follow prints a run's events until the run ends or, with stopAtWait, waits for a person or a client. Without --json
-// it also prints the events of the run's descendants. It returns the error for the exit code.
+// follow prints a run's events until the run ends, the user interrupts, or, with stopAtWait, the run waits for anything
+// but child runs or a time. Without --json it also prints the events of up to mostFollowed descendants. It returns the
+// error for the exit code.
 func follow(e *env, id string, how following) error {
 	// A user who has submitted a run needs its id at once. A user who watches a run knows the id, so print it once the
 	// run is found.

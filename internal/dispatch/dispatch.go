@@ -41,8 +41,9 @@ type Dispatcher struct {
 	noisy func(tenant string) bool
 }
 
-// New returns a dispatcher on b. noisy adds this process's knowledge of noisy tenants to the store's; it must
-// be safe for concurrent use, and may be nil.
+// New returns a dispatcher on b. noisy reports tenants that this process knows to be noisy; Publish, Wake, Interrupt
+// and Republish put their turns into the queue for noisy tenants, as if the store had said so. It must be safe for
+// concurrent use, and may be nil.
 func New(b Bus, noisy func(tenant string) bool) *Dispatcher {
 	if noisy == nil {
 		noisy = func(string) bool { return false }
@@ -73,9 +74,9 @@ func (d *Dispatcher) WakeAborted(ctx context.Context, run state.RunID, w state.W
 	return d.publish(ctx, Turn{Run: run, Version: w.Version, Priority: state.High, Tenant: w.Tenant, TraceParent: traceParent}, id(run, w.Version)+":abort")
 }
 
-// Abort publishes the turn that ends an aborted run, if w requires one, and notifies the worker that executes
-// the run. The caller must have stored the abort; w is the store's answer. After an error the call may be
-// repeated.
+// Abort publishes the turn that ends an aborted run, if w requires one, and a notice of the abort to all workers, for
+// the one that executes the run. The caller must have stored the abort; w is the store's answer. After an error the
+// call may be repeated.
 func (d *Dispatcher) Abort(ctx context.Context, run state.RunID, tenant, reason string, w state.Wake, traceParent string) error {
 	if err := d.WakeAborted(ctx, run, w, traceParent); err != nil {
 		return err

@@ -42,8 +42,9 @@ type Options struct {
 	Repeat      int // runs of each case and version, at most 1,000; default 1
 	MaxParallel int // maximum number of runs in flight; default 10
 
-	// Progress, if not nil, is called after each run, with the number of runs that have ended and the number of all
-	// runs: first for the runs of cases, then for those of judges. It is not called concurrently.
+	// Progress, if not nil, is called for each run that has ended or was deleted, with the number of these runs so far
+	// and of all runs. It counts first the runs of cases, then anew those of judges, and in a continued evaluation also
+	// those that ended before. It is not called concurrently.
 	Progress func(ended, all int)
 }
 
@@ -74,8 +75,8 @@ type evaluation struct {
 }
 
 // Run runs the cases of a file and returns the results. A failed case is a result, not an error. After an error the
-// evaluation is incomplete, and a second call with the same ID continues it. That call returns ErrChanged if it cannot
-// continue.
+// evaluation is incomplete, and a second call with the same ID, file and options continues it. That call returns
+// ErrChanged if, for example, an agent has a new latest version.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
 	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
@@ -102,8 +103,8 @@ func Run(ctx context.Context, client Client, file *File, o Options) (*Report, er
 	return e.report, nil
 }
 
-// plan returns a submission for each version, repeat and case, and creates their results. It resolves the latest
-// version of an agent once, so that all runs use the same version.
+// plan returns a submission for each version, repeat and case, and creates their results. If an entry of Options.Agents
+// has no version, plan takes the latest, so that all runs of the entry use the same version.
 func (e *evaluation) plan(ctx context.Context) ([]api.SubmitRequest, error) {
 	var requests []api.SubmitRequest
 	for i, v := range e.options.Agents {
@@ -204,8 +205,10 @@ func called(messages []api.Message) []string {
 	return tools
 }
 
-// runAll runs submissions in batches, and calls done once for each run that has ended or was deleted, with its index.
-// Batches have idempotency keys, so a repeated evaluation finds the runs that it has already started.
+// runAll runs submissions in batches, one after the other, and calls done once for each run that has ended or was
+// deleted, with its index in requests. It cancels runs that wait for an answer. Batches have idempotency keys, so a
+// repeated evaluation finds the runs that it has already started; if their content has changed, the error is
+// ErrChanged.
 func (e *evaluation) runAll(ctx context.Context, what string, requests []api.SubmitRequest, done func(int, api.Run)) error {
 	e.ended = 0
 	for first := 0; first < len(requests); first += chunk {

@@ -47,16 +47,16 @@ type Config struct {
 	// Login lets people log in to the page. Default: no logins. Without Auth, Login has no effect.
 	Login *access.Login
 
-	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a
-	// path. It must have the scheme https, or http and localhost or a loopback address. Without it, people can log
-	// in through an OpenID provider only at host names of this machine.
+	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a path.
+	// It must have the scheme https, or http and localhost or a loopback address. Without it, people can log in through
+	// an OpenID provider only at localhost, a name below it, or a loopback address.
 	PublicURL string
 
-	// Services returns the subjects on which services of a tenant answer. Key returns nil if the workers have a
-	// provider's own key, which models without a key use; name is that of the secret, and host the provider's.
-	// Secret returns nil if the tenant has a secret for a host. Key and Secret otherwise return an error with the
-	// remedy. A client that saves a definition gets a warning about each thing that is missing; if Services returns
-	// an error, there is none about services. Default: no warnings.
+	// Services, Key and Secret find what a saved definition refers to and the deployment lacks: the client that saves
+	// it gets warnings about that. Services returns the subjects on which services of a tenant answer; after an error
+	// there is no warning about services. Key returns nil if the workers have a provider's own key, which models
+	// without a key use; name is that of the secret, and host the provider's. Secret returns nil if the tenant may use
+	// a secret at a host. Key and Secret otherwise return an error with the remedy. Default: none of these warnings.
 	Services func(ctx context.Context, tenant string) (map[string]bool, error)
 	Key      func(ctx context.Context, tenant, name, host string) error
 	Secret   func(ctx context.Context, tenant, name, host string) error
@@ -105,8 +105,9 @@ type Config struct {
 	// DisableMetricsRoute omits /metrics from Handler, for a process that serves Registry at another address.
 	DisableMetricsRoute bool
 
-	// Retention bounds how long runs are kept after they have ended: Run deletes them later. An agent may keep
-	// its runs for a shorter time. The zero value sets no bound, so runs are kept as long as their agents say, or forever.
+	// Retention bounds how long runs are kept after they have ended: Run deletes them later. An agent may keep its runs
+	// for a shorter time. A zero period sets no bound, so runs are kept as long as their agents say, or forever.
+	// Retention.Events has no effect here: the bus bounds the event feed.
 	Retention agent.Retention
 
 	// Restore reports and carries out the decision about a store that was restored from an older copy. Nil: no decision

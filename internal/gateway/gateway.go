@@ -171,9 +171,9 @@ func (g *Gateway) Inside() inprocess.Config {
 
 // Run takes submissions and abort requests from the bus, sends heartbeats, creates the streams of tenants, fires
 // schedules, reads the streams of triggers, and deletes unused files and runs whose retention has passed, until ctx
-// ends. It acknowledges a message once its effect is in the store; a message that is refused becomes a dead letter
-// with the cause. When ctx ends, event streams and requests with ?wait end, for good: a gateway runs once. Run
-// returns an error if it cannot open or close the queues, or cannot subscribe.
+// ends. It acknowledges a message once its effect is in the store; a message that is refused becomes a dead letter with
+// the cause. When Run ends, event streams and requests with ?wait end, for good: a gateway runs once. Run returns an
+// error if it cannot open or close the queues, or cannot subscribe.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)()  // end the streams before the intake has ended
@@ -208,9 +208,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 }
 
 // Attend does a part of Run until ctx ends, for a process that uses the store directly and leaves the bus, schedules
-// and retention to gateways: it sends heartbeats, so that no other process writes a format that this one cannot read,
-// and creates the streams of tenants. The caller must not use it together with Run. It returns an error if it cannot
-// subscribe.
+// and retention to gateways: it sends and receives heartbeats, so that no process writes a format that another cannot
+// read, and creates the streams of tenants. The caller must not use it together with Run. It returns an error if it
+// cannot subscribe.
 func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.member.Run(ctx) })

@@ -50,11 +50,12 @@ func refused(err error) bool {
 	return live || early || errors.Is(err, ErrChild)
 }
 
-// Delete deletes a run with all runs below it, and returns their number. The error is a *state.NotEndedError if one
-// of them has not ended, a *NotCreatedError if one is about to be created, ErrChild for a run whose parent still
-// exists, or state.ErrNotFound. With these errors nothing is changed. For a run that is already deleted, Delete first
-// removes what a failed deletion may have left, and then returns state.ErrDeleted. After any other error some of the
-// runs may be deleted: a Cleaner.Run of the deployment completes or cancels the deletion after a minute.
+// Delete deletes a run with all runs below it, and returns their number; the caller must have checked that the run is
+// one of the tenant. Delete deletes none and returns a *state.NotEndedError if one of them has not ended, a
+// *NotCreatedError if one is about to be created, ErrChild if the parent of the run still exists, or state.ErrNotFound.
+// For a run that is already deleted, it removes what a failed deletion may have left, and then returns
+// state.ErrDeleted. After any other error some of the runs may be deleted: a Cleaner.Run of the deployment completes or
+// cancels a deletion that has begun, after a minute.
 func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
 	n, err = c.deleteRoot(ctx, id, false)
 	if errors.Is(err, state.ErrDeleted) {
@@ -364,10 +365,10 @@ func (c *Cleaner) deleteTree(ctx context.Context, t tree) (deleted int, err erro
 	return deleted, nil
 }
 
-// deleteRun deletes one run. It purges the bus first, so that a retry of an interrupted deletion still finds
-// the run, and again after the store, because a worker may have published in between. A worker that publishes
-// later finds the marker that Delete left in the store, and purges the run's events itself. Finally,
-// deleteRun publishes a deletion notice.
+// deleteRun deletes one run, and then publishes a deletion notice, also if the store no longer had the run. It purges
+// the bus first, so that a retry of an interrupted deletion still finds the run, and again after the store, because a
+// worker may have published in between. A worker that publishes later finds the marker of the deletion in the store,
+// and purges the run's events itself.
 func (c *Cleaner) deleteRun(ctx context.Context, m member) error {
 	if err := c.bus.PurgeRun(ctx, m.tenant, m.id, m.letters); err != nil {
 		return fmt.Errorf("delete events of run %s: %w", m.id, err)

@@ -21,12 +21,12 @@ const (
 	// pagesAtOnce is the number of pages that a pass deletes concurrently.
 	pagesAtOnce = 2
 
-	// maxRate is the maximum number of runs per second that a pass deletes while it has full pages,
+	// maxRate is the maximum number of trees per second that a pass deletes while it has full pages,
 	// so that it leaves the store to the runs in flight.
 	maxRate = 1000
 )
 
-// pace limits the rate of deletions: after the deletion of a page of trees, which began at began, it waits until the
+// pace limits the rate of deletions: after the deletion of a number of trees, which began at began, it waits until the
 // next page may be deleted, or until ctx ends. It does not wait after fewer than `page` trees.
 func pace(ctx context.Context, runs int, began time.Time) {
 	if runs < page {
@@ -42,7 +42,7 @@ func pace(ctx context.Context, runs int, began time.Time) {
 
 // pass deletes the runs that a rule no longer keeps, each with all runs below it: those that ended before until and
 // have no parent any more, unless a run below has not ended. It searches the runs that were created before until, from
-// the newest.
+// the newest. If some runs cannot be deleted it continues with the others, and the error names the first of them.
 func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
 	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))

@@ -70,10 +70,9 @@ type PendingStore interface {
 	Log(ctx context.Context, id state.RunID, after int64, limit int) ([]state.Entry, error)
 }
 
-// Pending returns the event that a timer of the tenant will deliver. exists is false if there is none to show: the
-// run was deleted (its timer stays until the next attempt is due), has no such event, or belongs to another tenant; a
-// replay has ended; it is a test event; or the name is malformed. So the caller must not remove a timer because
-// exists is false.
+// Pending returns the event that a timer of the tenant will deliver. exists is false if there is nothing to show, for
+// example because the run was deleted, a replay has ended, or the event is a test. Some of these timers have a purpose:
+// the caller must not remove a timer because exists is false.
 func Pending(ctx context.Context, store PendingStore, tenant string, t state.Timer) (e api.PendingEvent, exists bool, err error) {
 	run, seq, since, err := parse(t.Name)
 	p := progressOf(t.Note)

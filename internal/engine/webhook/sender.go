@@ -228,8 +228,8 @@ func (s *Sender) attemptAll(ctx context.Context, series []state.TimerClaim) {
 	}
 }
 
-// attempt makes the attempt that a timer is due for; if it is late, attempt only ends the claim. After an error the
-// timer is due again when its lease ends.
+// attempt makes the attempt that a timer is due for, and stores when it is due next. If late, it makes no attempt, and
+// the timer is due again at once. After an error, which attempt logs, the timer is due again when its lease ends.
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
@@ -249,9 +249,9 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool)
 	}
 }
 
-// act makes the attempt, unless that must wait, and returns the time at which the timer is due next, or the zero time
-// to remove it. It may change the note of the claim. The error is that of the store, of the bus or of ctx; a failed
-// delivery does not return an error.
+// act makes the attempt, unless it must wait or is no longer needed, and returns the time at which the timer is due
+// next, or the zero time to remove it. It may change the note of the claim. The error is that of the store, of the bus
+// or of ctx, and the delivery may have succeeded; a failed delivery does not return an error.
 func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time) (time.Time, error) {
 	if isTest(claim.Name) {
 		return s.actOnTest(ctx, claim.Tenant, claim.Name, now)
@@ -336,15 +336,15 @@ func later(a, b time.Time) time.Time {
 }
 
 // pause returns the time until the next attempt for an event of the given age: half of the age, so that attempts become
-// rarer, but at least FirstPause and at most longestPause. It is up to a fifth shorter at random, so that events that
+// rarer, but at least FirstPause and at most longestPause, and then up to a fifth less at random, so that events that
 // failed together are not retried together.
 func (s *Sender) pause(age time.Duration) time.Duration {
 	p := min(max(age/2, s.cfg.Times.FirstPause), longestPause)
 	return p - time.Duration(rand.Int64N(int64(p/5))) //nolint:gosec // no secret
 }
 
-// enter begins an attempt for an endpoint. If none may be made now, or ctx ends, it returns a reason, and the
-// time at which the caller should try again. With an empty reason the caller must call leave.
+// enter begins an attempt for an endpoint, for whose slot it waits up to slotWait. If none may be made now, it returns
+// a reason, and the time at which the caller should try again. With an empty reason the caller must call leave.
 func (s *Sender) enter(ctx context.Context, to address, now time.Time) (at time.Time, reason api.PendingReason) {
 	e, at, reason := s.use(to, now)
 	if e == nil {
@@ -389,9 +389,10 @@ func (s *Sender) fullPause() time.Duration {
 	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
 }
 
-// use returns the endpoint of an address and counts one more user of it. If the endpoint pauses after
-// too many failures, or does not answer the attempts in flight, use returns nil, the time of the next
-// attempt and the reason, so that an event that cannot be sent at once does not delay others.
+// use returns the endpoint of an address and counts one more user of it. After too many failures (brokenAfter) the
+// endpoint pauses, and each time that a pause ends, use lets one caller through and begins the next pause. For the
+// others, and if the endpoint does not answer the attempts in flight, use returns nil, the time of the next attempt and
+// the reason, so that an event that cannot be sent at once does not delay others.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

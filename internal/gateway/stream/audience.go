@@ -12,8 +12,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// audiences has the readers of each run. All readers of a run share one subscription, and one read of the entries that
-// a notice names; each reader also reads the store by itself every lookInterval. It is safe for concurrent use.
+// audiences has the readers of each run. All readers of a run share one subscription, and what is read after a notice.
+// Each reader also reads the store by itself: at first, after a gap, and every lookInterval. audiences is safe for
+// concurrent use.
 type audiences struct {
 	bus  Bus
 	read func(ctx context.Context, id state.RunID, after int64, limit, bytes int) (state.LogPage, error)

@@ -42,9 +42,10 @@ const (
 	listDepth    = 1000
 )
 
-// Feeds has the latest changes of the runs of tenants. Notices from the bus name the runs that have changed, and
-// Feeds reads their values from the store. If a notice is lost, Feeds can find the change later, but only among about
-// the newest 1,000 runs of a tenant (listDepth). Feeds is safe for concurrent use.
+// Feeds has the latest changes of the runs of each tenant that has readers, or had one within feedLinger. Notices from
+// the bus name the runs that have changed, and Feeds reads their values from the store; it may omit a value that
+// changes again soon. If a notice is lost, Feeds can find the change later, but only among about the newest 1,000 runs
+// of a tenant (listDepth). Feeds is safe for concurrent use.
 type Feeds struct {
 	store Store
 	bus   Bus
@@ -91,8 +92,8 @@ type mark struct {
 // deletedRun is the mark of a deleted run. It is newer than any value, so that one that was read late is ignored.
 var deletedRun = mark{version: math.MaxInt64}
 
-// follow returns the feed of a tenant, which continues at least until the caller calls leave, or quit is closed. The
-// error is a *service.BusError if the bus refuses the subscription.
+// follow returns the feed of a tenant, which ends when quit is closed, or some time after all callers have called
+// leave, but not with ctx. The error is a *service.BusError if the bus refuses the subscription.
 func (fs *Feeds) follow(ctx context.Context, tenant string) (f *feed, leave func(), err error) {
 	fs.subscribing.Lock()
 	defer fs.subscribing.Unlock()
@@ -167,8 +168,8 @@ func (fs *Feeds) remove(f *feed, quit bool) bool {
 	return true
 }
 
-// Changed records a notice that a run of a tenant has changed. It does not block. The feed reads the run from the store
-// before it sends the change. Without a feed of the tenant it does nothing.
+// Changed records a notice that a run of a tenant may have changed. It does not block. The feed reads the run from the
+// store, and sends a change only if it finds one. Without a feed of the tenant Changed does nothing.
 func (fs *Feeds) Changed(tenant string, id state.RunID) { fs.note(tenant, id, false) }
 
 // deleted records a notice that a run of a tenant was deleted. The feed verifies that in the store.

@@ -13,10 +13,10 @@ import (
 // reads are about a second or two apart, or less if notices arrive in between.
 const lostLooks = 3
 
-// missing counts a read of the store that did not find the run, and returns nil. After lostLooks of them in a row it
-// records the run as lost, sends the end of the run, and ends the reader with errEnded. If the store then has the run
-// after all, the reader ends without that event. While the deployment waits for the decision about restored data, no
-// read counts. The error is state.ErrDeleted if the run was deleted.
+// missing handles the error err of a read of the store that did not find the run. It returns err if the run was
+// deleted, and nil for the first lostLooks-1 of such reads in a row. At the next one it records the run as lost, sends
+// the end of the run, and returns errEnded; if the store then has the run after all, it does not send that event. While
+// the deployment waits for the decision about restored data, no read counts.
 func (r *Reader) missing(ctx context.Context, err error) error {
 	if errors.Is(err, state.ErrDeleted) {
 		return err

@@ -69,8 +69,8 @@ type Sink interface {
 	// Event processes an event. It may buffer the event until Flush.
 	Event(e *Event) error
 
-	// KeepAlive is called every 15 s (keepAliveInterval), so that a client also receives data from a stream without
-	// events. It may buffer the data until Flush.
+	// KeepAlive is called about every 15 s (keepAliveInterval) and followed by Flush, so that a client also receives
+	// data from a stream without events. It may buffer the data until Flush.
 	KeepAlive() error
 
 	// Flush sends what is buffered.

@@ -145,8 +145,9 @@ func (s *tenantReader) run(ctx context.Context, f *feed) error {
 
 // begin sends the event stream.open. If the reader's last event is from another feed (of another gateway, an earlier
 // process, or a feed that has ended since), begin first calls catchUp, which sends the runs that have changed since
-// that event, or stream.reset. These events have no ids, so a client that is disconnected before stream.open receives
-// them again. Missed changes of the same feed, or stream.reset if they are not known any more, follow stream.open.
+// that event, and stream.reset if it may have missed some. These events have no ids, so a client that is disconnected
+// before stream.open receives them again. Missed changes of the same feed, or stream.reset if they are not known any
+// more, follow stream.open.
 func (s *tenantReader) begin(ctx context.Context, f *feed) error {
 	now := time.Now()
 	if s.feed != f.name {

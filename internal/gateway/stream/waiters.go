@@ -16,8 +16,8 @@ const (
 	hurryPause = 2 * time.Millisecond
 )
 
-// waiters are the requests that wait for runs. A waiter reads the store after a notice from the bus about its run.
-// Because notices may be lost, the waiters also read the store one after the other. The pauses between these reads
+// waiters are the requests that wait for runs. A waiter reads the store first, and after a notice from the bus about
+// its run. Because notices may be lost, the waiters also take turns to read the store. The pauses between these turns
 // (lookPause, hurryPause) bound their number per second, however many waiters there are.
 type waiters struct {
 	mu    sync.Mutex

@@ -27,11 +27,10 @@ func NewWaits(runs Runs, store Store, b Bus, review *restore.Review, budget time
 	return &Waits{runs: runs, store: store, bus: b, restore: review, budget: budget, quit: quit}
 }
 
-// Wait waits until a run has ended, waits for anything but its own child runs, counts as lost, or does not exist; until
-// timeout; or until the gateway stops. done reports one of the first three. Wait returns the run as it is then, or
-// known if the store does not return the run: because of an error, or because an older copy of the store waits for a
-// decision. known is the run as the caller has read it. The error is the cause of ctx if that has ended, or wraps
-// state.ErrNotFound if the run does not exist.
+// Wait waits until a run has ended, waits for anything but its own child runs, or counts as lost: then done is true and
+// st is the run. If timeout passes first or the gateway stops, done is false and st is the run as the store has it, or
+// known if the store does not return it. The error wraps state.ErrNotFound if the run does not exist, or is the cause
+// of ctx if that has ended. known is the run as the caller has read it.
 func (w *Waits) Wait(ctx context.Context, known state.State, timeout time.Duration) (st state.State, done bool, err error) {
 	if st, done := w.wait(ctx, known, timeout); done {
 		return st, true, nil

@@ -12,9 +12,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// shadow is the same run with a log that begins with a checkpoint, while the run has the whole log, in which the
-// checkpoint has no meaning. Each event must lead to the same for both, with the exceptions of readsEarlier and
-// decided.
+// shadow is a copy of the run under test whose log begins with its latest checkpoint; the run itself keeps the whole
+// log. Each event must lead to the same for both, with the exceptions of readsEarlier and decided.
 type shadow struct {
 	s, committed state.State
 }
@@ -110,9 +109,9 @@ func (r *run) follow(ev loop.Event, d loop.Decision) {
 	}
 }
 
-// readsEarlier reports whether two decisions differ because one takes a result that has left the view before the
-// checkpoint: the result of an idempotent call, which is made again, or one that the model reads again, which a
-// worker reads in the store.
+// readsEarlier reports whether the decisions for the whole log and for the log that is cut at a checkpoint differ, and
+// may differ: only the whole log has the result of an idempotent call, which is made again, or a result that the model
+// reads again, which a worker reads in the store.
 func (r *run) readsEarlier(before state.State, whole, cut loop.Decision) bool {
 	from := state.LogLen(before.Log)
 	reused := slices.ContainsFunc(state.After(whole.Next.Log, from), func(e state.Entry) bool { return e.Type == state.EntryReused })

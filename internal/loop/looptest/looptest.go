@@ -82,9 +82,9 @@ func (r *run) at() state.Time {
 	return r.now
 }
 
-// step feeds one event and checks the rules of every step: the arguments stay unchanged, equal arguments give equal
-// results on any worker (A2), another event after the same state does not change an earlier decision, and a turn that
-// ends has made exactly one transition.
+// step feeds one event and checks the decision. Some of the checks: the arguments stay unchanged, equal arguments give
+// equal results on any worker, another event after the same state does not change an earlier decision, the shadow leads
+// to the same, and a turn that ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
 	from := len(r.committed.Log) // the commit checks the earlier entries

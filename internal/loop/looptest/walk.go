@@ -27,9 +27,9 @@ const patience = 60
 const longest = 600
 
 // Exercise walks the loop of each agent through random histories, with random failures of models, tools and hooks,
-// random answers of people, aborts and crashes. After each step it checks the rules of every loop: arguments are
-// never changed, equal arguments give equal results, each turn makes one transition that the table has, the history
-// is well-formed at each model call and at the end of a run (I5), max_turns holds (D3), and every run ends (I2).
+// random answers of people, aborts and crashes. It checks the rules of every loop, for example that arguments are
+// never changed, equal arguments give equal results, each turn makes one transition that the table has, max_turns
+// holds, and every run ends. The labels of the rules in the errors are those of docs/reference.
 //
 // It makes as many walks for each agent as -rapid.checks says, logs the transitions that the loops made, and returns
 // the number of each transition, by loop.
