@@ -30,10 +30,9 @@ type Saving struct {
 }
 
 // Put stores a definition, in YAML or JSON, as the next version of an agent, or as a draft if the tenant requires
-// review. A definition that equals the latest version makes neither, unless a worker has listed the tools of its
-// sources (such as an MCP server): a version pins what its sources list, so Put then makes a new version or draft,
-// whose tools are listed again. So a repetition after an unknown outcome makes a second version only if, in between, a
-// run has used the first one or another request has changed the agent. If the definition has a name, that must be name.
+// review. It stores nothing if the definition equals the latest version, unless a worker has listed the tools of that
+// version's sources (such as an MCP server): a version pins what its sources list, so Put then stores the definition
+// again, and its tools are listed again. If the definition has a name, that must be name.
 func (s *Agents) Put(ctx context.Context, c access.Caller, name string, sent []byte) (Saving, error) {
 	if err := s.permit(ctx, c, PutAgent); err != nil {
 		return Saving{}, err

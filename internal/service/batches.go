@@ -16,8 +16,8 @@ import (
 type Batches struct{ *core }
 
 // Get returns a batch with a page of its runs that were not deleted, by index. It records runs that the store has lost.
-// The problem is batch_not_found if the tenant has no such batch, or waiting_restore while only a newer copy of the
-// store may have it.
+// The problem is batch_not_found if the tenant has no such batch, or all its runs were deleted more than seven days
+// ago; it is waiting_restore while only a newer copy of the store may have the batch.
 func (s *Batches) Get(ctx context.Context, c access.Caller, id string, p Page) (api.Batch, error) {
 	if err := s.permit(ctx, c, Read); err != nil {
 		return api.Batch{}, err

@@ -88,9 +88,9 @@ func userMetadata(given map[string]string, b *access.Bound) map[string]string {
 	return out
 }
 
-// bindRun refuses to start a run that the caller's token does not permit, and returns the
-// metadata for the run. If the caller has a user's token, bindRun sets MetadataUser and removes
-// sourceMetadata: a fork of a run that a hook started must not count as a run of that hook.
+// bindRun refuses to start a run that the caller's token does not permit, and returns the metadata for the run. It does
+// not check an empty agent. If the caller has a user's token, bindRun sets MetadataUser and removes sourceMetadata: a
+// fork of a run that a hook started must not count as a run of that hook.
 func bindRun(c access.Caller, agent string, metadata map[string]string) (map[string]string, error) {
 	b := c.Principal.Bound
 	if b == nil {

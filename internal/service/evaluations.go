@@ -238,7 +238,7 @@ func (s *Evaluations) summaries(ctx context.Context, tenant string) ([]api.Evalu
 }
 
 // evaluationPlace is the position of an evaluation in a list, and the cursor of the evaluations after it. It stays
-// valid if other evaluations are stored or deleted.
+// valid if evaluations are stored or deleted. An evaluation that is stored again moves to the beginning of the list.
 type evaluationPlace struct {
 	at state.Time
 	id string

@@ -95,9 +95,9 @@ func (s *Schedules) act(ctx context.Context, claim state.TimerClaim) error {
 }
 
 // fire starts the run of the latest instant that is due, unless the instant is too late (CatchUp) or the settings for
-// overlaps prevent that; the run may instead wait for the end of another. Before that it completes a firing that an
-// earlier call has decided, even of a paused schedule. It returns the time at which the schedule is due next, or the
-// zero time if the schedule is paused, deleted or never due again.
+// overlaps prevent that; the run may instead wait for the end of another. Earlier instants that are due too get no run.
+// Before all that, fire completes a firing that an earlier call has decided, even of a paused schedule. It returns the
+// time at which the schedule is due next, or the zero time if the schedule is paused, deleted or never due again.
 func (s *Schedules) fire(ctx context.Context, tenant, name string) (time.Time, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {

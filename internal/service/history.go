@@ -71,9 +71,9 @@ func (k *core) tail(ctx context.Context, st state.State) (log []state.Entry, err
 	return log, err
 }
 
-// through returns the log of a run up to the responses and results of a turn, from the last checkpoint before that turn
-// on, or a problem if it takes more memory than maxView. The log includes the first response of a later turn, if there
-// is one, which shows that the run has reached that turn.
+// through returns the log of a run from the last checkpoint before a turn to the first response of a later turn, which
+// shows that the run has reached that turn, or else to the end of the log. The error is a problem if that part takes
+// more memory than maxView. It waits while many others read.
 func (k *core) through(ctx context.Context, st state.State, turn int) (log []state.Entry, err error) {
 	err = k.InTurn(ctx, func() error {
 		from, err := k.checkpointBefore(ctx, st, turn)

@@ -50,11 +50,11 @@ const (
 
 // outbox sends the messages that follow changes of runs. It repeats a message until the bus has stored it, usually the
 // oldest messages first. A message may be lost with this process, be refused by the bus too often, or not fit into the
-// outbox. The store has the change, so the sweeper of a worker then publishes the turn.
+// outbox. The store has the change, so workers find it later: the sweeper of a worker publishes the turn.
 //
 // While messages wait, outbox adds a new one behind them: runs that clients submit while the bus is unavailable start
-// before later ones. outbox has many fields because one lock guards the queue, the state of the bus, and the
-// goroutine that sends.
+// before later ones. outbox has many fields because one lock guards the queue, the state of the bus, and the goroutine
+// that sends.
 type outbox struct {
 	log  *slog.Logger
 	most int // maximum number of messages that wait

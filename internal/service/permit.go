@@ -171,8 +171,9 @@ func (o Operation) OfDeployment() bool { return rights[o].shared != "" }
 // Lasts reports whether the operation makes many calls of the store or waits, so that its budget applies to each call.
 func (o Operation) Lasts() bool { return rights[o].lasts }
 
-// Permit returns nil if the roles of the caller permit an operation in its tenant, else a problem, or the error of the
-// store if the settings of the tenant cannot be read. The methods of a service for these operations make the same
+// Permit returns nil if the caller may perform an operation in its tenant. Otherwise it returns a problem, for example
+// because the roles or the token of the caller do not permit the operation or the tenant is suspended, or the error of
+// the store if the settings of the tenant cannot be read. The methods of a service for these operations make the same
 // check, and some make further ones. A server may also call Permit before it reads the body of a request.
 func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) error {
 	return s.core.permit(ctx, c, o)

@@ -141,8 +141,9 @@ func (s *Drafts) Discard(ctx context.Context, c access.Caller, name string) erro
 	return err
 }
 
-// Publish makes the pending draft a version that runs may use. The caller must not be one of its authors, and req.Hash
-// must be that of the draft: the problem is stale_draft if the draft has changed since the reviewer read it.
+// Publish makes the pending draft a version that runs may use, unless the latest version has the same definition. The
+// caller must not be one of its authors, the tenant must still permit what the draft uses, and req.Hash must be that of
+// the draft: the problem is stale_draft if the draft has changed since the reviewer read it.
 func (s *Drafts) Publish(ctx context.Context, c access.Caller, name string, req api.PublishRequest) (state.AgentVersion, error) {
 	if err := s.permit(ctx, c, PublishDraft); err != nil {
 		return state.AgentVersion{}, err

@@ -259,7 +259,7 @@ var ErrStopped = errors.New("this gateway is shutting down, so it reads nothing 
 // The limit leaves capacity for other requests when many readers arrive at once.
 const concurrentReads = 8
 
-// InTurn calls read once fewer than eight (concurrentReads) other reads are running, and returns its error. If the
+// InTurn calls read, as soon as fewer than eight (concurrentReads) others run in InTurn, and returns its error. If the
 // service stops or ctx ends while InTurn waits, it returns ErrStopped or the error of ctx.
 func (k *core) InTurn(ctx context.Context, read func() error) error {
 	select {

@@ -50,10 +50,10 @@ type runner struct {
 
 // Keep starts runs and sends signals for the messages of triggers, until ctx ends; it returns when no message is in
 // progress. It does nothing for paused triggers and suspended tenants, while a restored store waits for a decision, and
-// without streams. Gateways share the work: NATS delivers a message to one gateway, and to another only if the first
-// rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect, if it has one, is
-// durable. The id of the message identifies the effect, so a second delivery has no second effect, unless the run was
-// deleted in between.
+// without streams. Gateways share the work: NATS delivers a message to one gateway, and again, perhaps to another, only
+// if the first rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect, if it
+// has one, is durable. A second delivery has no second effect, unless the trigger was changed or the run was deleted in
+// between.
 func (s *Triggers) Keep(ctx context.Context) {
 	if s.cfg.Streams == nil {
 		return

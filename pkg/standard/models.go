@@ -13,9 +13,10 @@ import (
 )
 
 // Providers returns the providers of models by the names that agents use. The base_url of a model must have a public
-// address, TLS and port 443, or an address that allow permits: each of allow is a host:port, also without TLS, or a
-// network such as 10.1.0.0/16, at any port, and without TLS if the URL has an IP address or localhost as its host.
-// Requests to the providers' own APIs go through the proxy of the environment, and others do not.
+// address, TLS and port 443, or an address in allow. Each of allow is a host:port, where TLS is not required, or a
+// network such as 10.1.0.0/16, with any port; in a network TLS is not required if the URL has an IP address or
+// localhost as its host. Requests to the providers' own APIs go through the proxy of the environment, and others do
+// not. The error reports an invalid entry of allow.
 func Providers(allow ...string) (map[string]model.Provider, error) {
 	guard, err := guard.New(allow)
 	if err != nil {

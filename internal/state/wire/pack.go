@@ -179,9 +179,8 @@ func (p *Packer) Close(start int) {
 	copy(p.B[start-1:], length[:more])
 }
 
-// Words are strings that are stored as small numbers. The order of a list is part of the stored
-// format: it must not change, and a new word needs a new format. Until then new words are stored as
-// text.
+// Words are strings that are stored as their numbers in a list. The list is part of the stored format: only a new
+// format may add or move a word. A string that is not in the list is stored as text.
 type Words struct {
 	texts   []string
 	numbers map[string]int64

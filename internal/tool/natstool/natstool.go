@@ -66,7 +66,7 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 
 // Call implements tool.Tool. It waits a few seconds for a missing service. An error that wraps that of ctx means that
 // the request may have been sent, so the outcome is unknown. After a service has received the request, Call sends it
-// again only for an idempotent tool whose instance has died (I4), to at most three instances in total.
+// again only for an idempotent tool whose instance has died, to at most three instances in total.
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
 		return tool.Error(fmt.Sprintf("Tool %q cannot be called, because its name cannot be part of a NATS subject: use the name of a tool, of 1 to 64 letters, digits, _ and -", c.Name)), nil
@@ -194,9 +194,9 @@ func (t *Tool) repeatCancellation(sub *nats.Subscription) {
 }
 
 // await returns the reply, or errDied if heartbeats arrived and then stopped although this process was connected. If
-// the instance never sends one, await waits for the reply until ctx ends, and returns its error. Other errors are those
-// of the subscription, such as nats.ErrNoResponders. progress, if not nil, is called with the progress text of each
-// heartbeat that has one, shortened to maxProgress.
+// the instance never sends a heartbeat, await waits for the reply until ctx ends, and returns the error of ctx. Other
+// errors are those of the subscription, such as nats.ErrNoResponders. progress, if not nil, is called with the progress
+// text of each heartbeat that has one, shortened to maxProgress.
 func (t *Tool) await(ctx context.Context, sub *nats.Subscription, progress func(string)) (*nats.Msg, error) {
 	alive := false
 	reconnects := t.nc.Stats().Reconnects
