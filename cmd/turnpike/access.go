@@ -195,7 +195,7 @@ func (*loginCmd) Run(e *env) error {
 	token, err := readToken(e)
 	if token == "" {
 		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read a token from standard input: %w", err)
+			return fmt.Errorf("standard input cannot be read: %w: paste an API key or a token, or pipe it in", err)
 		}
 		return errors.New("standard input has no token: paste an API key or a token, or pipe it in")
 	}

@@ -99,7 +99,7 @@ func storeEval(e *env, report *eval.Report) {
 	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
 	if _, err := e.client.PutEvaluation(ctx, report.ID, report.Stored()); err != nil {
-		fmt.Fprintf(e.errs, "could not store the report, so others may not see it on the page: %v\n", err)
+		fmt.Fprintf(e.errs, "could not store the report, so keep this output: others may not see it on the page: %v\n", err)
 		return
 	}
 	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)

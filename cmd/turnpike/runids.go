@@ -16,8 +16,8 @@ import (
 // shortestSuffix is the minimum number of characters in an argument that names a run by the end of its id.
 const shortestSuffix = 4
 
-// completeIDs replaces each argument that names a run by the end of its id with the whole id. It reads the newest runs
-// from the gateway only if there is such an argument.
+// completeIDs replaces each argument that can be the end of a run's id with the whole id. It reads the newest runs
+// (mostListed) only if there is such an argument, and returns an error unless exactly one of these runs matches it.
 func completeIDs(e *env, k *kong.Context) error {
 	var runs []api.Run
 	whole := func(v reflect.Value) error {
@@ -67,7 +67,7 @@ func endsIn(runs []api.Run, suffix string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("no id of the newest %d runs ends in %s: give the whole id, which `turnpike ps` prints", len(runs), suffix)
+		return "", fmt.Errorf("no id of the newest %d runs ends in %s: correct it, or give the whole id; `turnpike ps` with --agent, --batch or -m finds older runs", len(runs), suffix)
 	case 1:
 		return found[0].ID, nil
 	default:

@@ -55,8 +55,11 @@ func decide(e *env, id, call string, a api.Approval) error {
 			approvals = append(approvals, one)
 		}
 	}
+	if len(approvals) == 0 && call == "" {
+		return fmt.Errorf("no call of the run waits for approval, so nothing was decided: %s", standing(run))
+	}
 	if len(approvals) == 0 {
-		return fmt.Errorf("no such call waits for approval: check the ids of the run and the call: %s", standing(run))
+		return fmt.Errorf("call %s does not wait for approval: give the id of one that does, or read the run again: %s", call, standing(run))
 	}
 	if len(approvals) > 1 && len(a.Arguments) > 0 {
 		return fmt.Errorf("--arguments applies to one call, and %d wait for approval: give the call id after the run id: %s", len(approvals), standing(run))

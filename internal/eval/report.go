@@ -248,7 +248,7 @@ func (r *Report) Text() string {
 		fmt.Fprintf(&b, "FAIL %s  %s  %s\n     %s\n", x.Case, x.Version, x.RunID, strings.Join(x.Failures, "\n     "))
 	}
 	if shown > maxShown {
-		fmt.Fprintf(&b, "and %d more failures: use --output json or --junit\n", shown-maxShown)
+		fmt.Fprintf(&b, "and %d more failures: see turnpike eval show %s --output json, or the file of --junit\n", shown-maxShown, r.ID)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
