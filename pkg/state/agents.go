@@ -16,21 +16,20 @@ type Agents interface {
 	// not reset the numbers. The caller must pass the definition as json.Marshal encodes it, because stores
 	// compare bytes: unless always is set, PutAgent stores nothing if the agent is not deleted and its latest
 	// version has the same bytes, and returns that version. So concurrent calls with equal definitions and
-	// without always make one version, unless another call changes the agent in between. A repetition after
-	// an unknown outcome may store the definition twice with always, or after such a change.
+	// without always make at most one version, unless another call changes the agent in between. A repetition
+	// after an unknown outcome may store the definition twice with always, or after such a change.
 	PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (AgentVersion, error)
 
 	// Agent returns one version of an agent, or the latest if version is 0, or ErrNotFound. A
 	// deleted agent has no latest version, but its numbered ones stay for the runs that use them.
 	Agent(ctx context.Context, tenant, name string, version int) (AgentVersion, error)
 
-	// AgentNames returns the names of the agents of a tenant, sorted. Definitions have up to a
-	// megabyte each: callers that need them must read them one by one.
+	// AgentNames returns the names of the agents of a tenant, without deleted ones, sorted.
 	AgentNames(ctx context.Context, tenant string) ([]string, error)
 
 	// DeleteAgent removes an agent from AgentNames until PutAgent stores another version. Until then the
-	// agent has no latest version, see Agent. It returns ErrNotFound if the agent does not exist or was
-	// deleted; so does a repetition.
+	// agent has no latest version; Agent still returns its versions by their numbers. DeleteAgent returns
+	// ErrNotFound if the agent does not exist or was deleted; so does a repetition.
 	DeleteAgent(ctx context.Context, tenant, name string) error
 
 	// Pin stores value under key permanently, unless key has a value, and returns the stored value:

@@ -58,7 +58,7 @@ const (
 
 // AwaitApprovalHash returns the name of the wait for a decision about exactly the call with this id
 // and this hash. This wait is in addition to that of the call itself. For a string that cannot be a
-// hash it returns a name that no call has.
+// hash it returns a name that no open wait has.
 func AwaitApprovalHash(call, hash string) string {
 	if len(hash) != hashLen || strings.Contains(hash, ":") {
 		hash = "none"
@@ -77,8 +77,8 @@ func AwaitUnhashed(call string) string { return unhashedPrefix + call }
 // AwaitsUnhashed reports whether AwaitUnhashed returned name.
 func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedPrefix) }
 
-// Accepts returns the names of the waits that a store opens for s: those of Awaits, and for each
-// call that waits for approval one of AwaitApprovalHash. If the run has had no decision yet about
+// Accepts returns the names of the waits that a store opens for s: those of Awaits and, unless s has ended, for
+// each call that needs approval one of AwaitApprovalHash. If the run has had no decision yet about
 // the id of such a call, the call also has one of AwaitUnhashed. A store accepts a decision only if
 // all its Signal.Names are open. Accepts reads the log, so s must carry it from its checkpoint on.
 func (s State) Accepts() []string {

@@ -85,8 +85,8 @@ func (s State) Started() State {
 	return s
 }
 
-// LeftLane reports whether s no longer blocks the run after it in its lane. If s ended while it was
-// pending, that implies nothing about the runs before it.
+// LeftLane reports whether s has left its lane (see Batch); it is false for a run without a batch. If s ended while it
+// was pending (Skipped), runs before it may still be in the lane.
 func (s State) LeftLane() bool {
 	return s.Batch != nil && (s.Batch.LeftLane || s.Status.Terminal())
 }

@@ -28,19 +28,18 @@ var (
 // Deletions deletes runs. Its caller seals all runs of a tree, and deletes them only if it could
 // seal all of them.
 type Deletions interface {
-	// Seal begins the deletion of a run that has ended: until Unseal the run accepts no new signal, so
-	// it cannot continue. It returns the runs that Admit has counted below the run, in any order.
-	// Another token replaces the previous one; a repetition with the same token changes nothing. The
-	// error is a *NotEndedError if the run has not ended, ErrDeleted or ErrNotFound.
+	// Seal begins the deletion of a run that has ended: until Unseal with the token of its latest Seal, the run
+	// accepts no new signal, so it cannot continue. Seal returns the runs that Admit has counted below the run, in
+	// any order. If the run has not ended, Seal changes nothing and returns a *NotEndedError. It may be repeated.
 	Seal(ctx context.Context, id RunID, token string) (admitted []RunID, err error)
 
 	// Unseal undoes the Seal with this token. It does nothing if another token has
 	// sealed the run since, or if the run does not exist, and then returns nil.
 	Unseal(ctx context.Context, id RunID, token string) error
 
-	// Delete deletes a run that has ended, sealed or not, with everything that the store keeps about it: its log,
-	// inbox and journal, the ids of its signals, the runs that Admit has counted below it, its place in lists and
-	// counts, and its idempotency key unless another run owns that by now. It leaves a marker under the id for
+	// Delete deletes a run that has ended, sealed or not, with its log, inbox and journal, the ids of its signals,
+	// the list of the runs that Admit has counted below it, its place in lists and counts, and its idempotency key
+	// unless another run owns that by now. The sums of Figures stay. It leaves a marker under the id for
 	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is a *NotEndedError,
 	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a
 	// repetition returns ErrDeleted if an earlier call has deleted the run, after it has removed what a failure of
@@ -53,8 +52,8 @@ type Deletions interface {
 	PreventCreation(ctx context.Context, tenant string, id RunID) error
 
 	// DeletedOfBatch returns the record of the deleted runs of the batch whose first run is first, or ErrNotFound
-	// if none was deleted or the record has expired. It lasts until DeletedBatchLifetime after all runs of the batch
-	// were deleted.
+	// if none was deleted or the record has expired. The record lasts until DeletedBatchLifetime after the last run
+	// of the batch was deleted.
 	DeletedOfBatch(ctx context.Context, first RunID) (DeletedBatch, error)
 }
 

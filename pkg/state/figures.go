@@ -29,14 +29,15 @@ const (
 // adds to the sums and nothing subtracts from them: they outlive the runs.
 type HourlyFigures interface {
 	// Figures returns the sums of a tenant for the hours that begin in the interval [from, to), the oldest
-	// first and without hours that have none. It includes every commit that has returned. The order of an
-	// hour's series is not defined. The caller must pass an interval of at most MaxFiguresHours hours.
+	// first and without hours that have none. The sums include every commit that has returned, except in hours
+	// whose FiguresLifetime is over. The order of an hour's series is not defined. The caller must pass an interval
+	// of at most MaxFiguresHours hours.
 	Figures(ctx context.Context, tenant string, from, to time.Time) ([]HourFigures, error)
 
 	// FoldFigures adds to the sums the Figures that commits have so far stored elsewhere, such
 	// as next to the run, so that the store no longer needs those. Workers call it once a
 	// minute. It does nothing and returns nil if the store's commits write to the sums themselves,
-	// and may do nothing if another process has called it a moment before.
+	// and may do nothing if any process has called it in the last minute.
 	// FoldFigures, a commit or the server removes the sums of an hour after FiguresLifetime.
 	FoldFigures(ctx context.Context) error
 }

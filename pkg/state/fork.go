@@ -23,8 +23,8 @@ type ForkSource struct {
 
 // HistoryThrough returns the history of a log through a turn: it includes the responses of
 // the turn and the results of their calls, and nothing later. Turn 0 is the submission. It
-// returns an error if turn is negative, if the run has not reached the turn, or if a call of
-// the turn has no result yet.
+// returns an error if turn is negative or higher than that of the last response, or if a call of the
+// turn's last response has no result yet.
 //
 // A log that begins with a checkpoint must begin with one of an earlier turn than the given one. HistoryThrough
 // does not check that: it would return what the model saw at the checkpoint.

@@ -22,8 +22,9 @@ func (s State) Lost(at Time, detail string) (State, error) {
 }
 
 // LostInBatch returns what is known of a lost run, the one at index in the batch of s; s must have a
-// batch. The agent is unknown, because the runs of a batch may have several. It is also unknown whether
-// the run had started, so the result is Skipped: it implies nothing about the runs before it in its lane.
+// batch. Lost of the result is the run's replacement. The agent is unknown, because the runs of a batch may have
+// several. It is also unknown whether the run had started, so the result is Skipped: it implies nothing about the runs
+// before it in its lane.
 func (s State) LostInBatch(index int) State {
 	place := *s.Batch
 	place.Index, place.PendingInBatch, place.Skipped, place.LeftLane = index, false, true, false

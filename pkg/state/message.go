@@ -129,9 +129,8 @@ type Part struct {
 	Images  []Image `json:"images,omitempty"`
 	Files   []Part  `json:"files,omitempty"`
 
-	// MediaType with Data (base64) or URL of an image or a file. A file that was uploaded has FileID
-	// instead: histories never contain its content. Bytes is the size of a file whose content is
-	// known.
+	// An image or a file has Data (base64) with its MediaType, or a URL. A file that was uploaded has FileID instead
+	// of both, because histories never contain its content. Bytes is the size of a file, 0 if it is not known.
 	MediaType string `json:"media_type,omitempty"`
 	Data      string `json:"data,omitempty"`
 	URL       string `json:"url,omitempty"`

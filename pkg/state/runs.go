@@ -10,8 +10,8 @@ import (
 type Runs interface {
 	// Create stores a new run, its header and its log, durably. The run has the status of its State:
 	// Queued, Waiting for its start, or ended if it replaces a lost run. Its open waits are
-	// State.Accepts. Create also schedules the run to be due after its RedeliveryDelay, so that no
-	// run is lost if the caller dies before it publishes the first turn.
+	// State.Accepts. Create also schedules the run to be due after RedeliveryDelay, or at its State.Due if that
+	// is earlier, so that no run is lost if the caller dies before it publishes the first turn.
 	//
 	// Create looks at the key first. If a run has the key, Create returns that run with Existing true,
 	// or ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run. If the

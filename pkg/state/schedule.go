@@ -36,10 +36,10 @@ type Schedule interface {
 	//   - Any other Waiting run is due at its State.Due. An ended run is not due any more.
 	Sweep(ctx context.Context, limit int, delay time.Duration, backlog Backlog) ([]Due, error)
 
-	// MarkFinalized records that a worker finalized the run at seq log entries: it started the children, notified
-	// the parent, sent the reply and started the next run of the batch. A smaller seq than the recorded one
-	// changes nothing, and one above the number of log entries counts as that number. If the run is Waiting or
-	// has ended, its whole log is finalized, and it waits for no other run, it is due at its State.Due, or never.
+	// MarkFinalized records that a worker has done all that follows from the first seq entries of the run's log, such
+	// as starting its children and answering its parent. A smaller seq than the recorded one has no effect on it,
+	// and one above the number of log entries counts as that number. If the run is Waiting or has ended, its whole
+	// log is finalized, and it waits for no other run, it is due at its State.Due, or never.
 	MarkFinalized(ctx context.Context, id RunID, seq int64) error
 
 	// Counts returns the number of runs by the status that Load returns. It may lag, see List.

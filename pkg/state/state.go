@@ -119,8 +119,8 @@ type State struct {
 	// continued it after an end (A8).
 	StopBlocks int `json:"stop_blocks,omitempty"`
 
-	// Fallback is the index of the current model in the chain of fallbacks, and FallbackBase the
-	// number of model calls before that model became current (A12). A handoff sets both to 0.
+	// Fallback is 0 while the agent's own model is current, and n for the n-th of its fallbacks (A12). FallbackBase
+	// is the value of ModelRequests when that fallback became current. A handoff sets both to 0.
 	Fallback     int `json:"fallback,omitempty"`
 	FallbackBase int `json:"fallback_base,omitempty"`
 

@@ -34,15 +34,15 @@ type Timers interface {
 
 	// ClaimTimers claims up to limit timers of a kind that are due, of all tenants: until the lease ends, or PutTimer
 	// or AckTimer changes the timer, no other call in any process claims it. If it returns fewer than limit, no others
-	// were due. It may briefly miss what another process has put. Limit is more than 0. A lease of 0 expires at once.
-	// After an error the outcome is unknown: timers that the call has claimed can be claimed again when the lease ends.
+	// were due, except those that another process has put a moment ago. Limit is more than 0. A lease of 0 expires at
+	// once. After an error the outcome is unknown: timers that the call has claimed can be claimed again when the
+	// lease ends.
 	ClaimTimers(ctx context.Context, kind TimerKind, limit int, lease time.Duration) ([]TimerClaim, error)
 
 	// ListTimers returns up to limit timers of a tenant and a kind, including claimed ones, sorted by the
-	// bytes of their names. It starts with the first name greater than after; "" starts at the beginning. If
-	// it returns fewer than limit, no more follow. It may briefly miss what another process has put. Its cost
-	// depends on limit, not on the number of timers, except that a store which keeps them in memory may scan
-	// all of them. Limit is more than 0.
+	// bytes of their names. It starts with the first name greater than after; "" starts at the beginning. If it
+	// returns fewer than limit, no more follow, except those that another process has put a moment ago. Limit is
+	// more than 0.
 	ListTimers(ctx context.Context, tenant string, kind TimerKind, after string, limit int) ([]Timer, error)
 
 	// AckTimer ends a claim, stores its note, and sets the time at which the timer is due next; a zero time removes

@@ -17,8 +17,8 @@ type Turns interface {
 	// ClaimRequest.RedeliveryDelay after that. If the run was Running under another token, and its
 	// lease was over, this claim takes that lease away (see Record and Release).
 	//
-	// Attempt counts the claims of this version, including this one, without those that Release took
-	// back. A repetition under the token of the lease in force counts once, and its lease ends
+	// Attempt counts the claims of this version, including this one, without those whose lease Release has
+	// ended. A repetition under the token of the lease in force counts once, and its lease ends
 	// ClaimRequest.Lease from now. A Commit.EagerClaim that this claim replaces while its lease lasts
 	// does not count, and its worker did not lose a lease.
 	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
@@ -26,9 +26,9 @@ type Turns interface {
 	// Renew makes a lease end lease from now, and the run due delay after that. It returns
 	// the pending abort of the run, else its pending interrupt (Abort.Interrupt), or nil.
 	//
-	// Renew, Record, Commit and Release return ErrFenced if l is not in force; for a run that
-	// does not exist they may return ErrNotFound instead. A lease stays in force, even beyond
-	// its end, until Commit, Release, Evict, Sweep or a claim under another token ends it.
+	// Renew, Record, Commit and Release return ErrFenced if l is not in force, except a repetition of
+	// the run's last Commit; for a run that does not exist they may return ErrNotFound instead. A lease stays
+	// in force, even beyond its end, until Commit, Release, Evict, Sweep or a claim under another token ends it.
 	Renew(ctx context.Context, l Lease, lease, delay time.Duration) (*Abort, error)
 
 	// Record journals what must survive a crash of the turn: log entries (a model response, before
@@ -42,8 +42,9 @@ type Turns interface {
 	// If Evict, Sweep or a claim under another token ended the lease, its worker may only have been
 	// paused. While the version is the same and the run Queued or Running, the store then keeps late
 	// results for the worker that takes over the turn, if their calls were started, have no result
-	// yet, and have no Start under another token. It keeps nothing else. Record returns ErrFenced in
-	// any case. A store may forget all but the last eight leases of a version that were ended so.
+	// yet, and have no Start under another token. It keeps nothing else, and nothing after a Release of that
+	// lease. Record returns ErrFenced in any case. A store may forget all but the last eight leases of a
+	// version that were ended so.
 	Record(ctx context.Context, l Lease, r Record) (*Abort, error)
 
 	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals
@@ -155,7 +156,7 @@ type Claim struct {
 	Journal Journal // of the turn in flight
 
 	// Signals are the pending signals, oldest first. If the run has a pending abort, those that
-	// arrived after the latest abort request are not among them. They stay in the inbox.
+	// arrived after the latest abort request are not among them. A claim removes none from the inbox.
 	Signals []Signal
 	Abort   *Abort // that is pending, or nil
 

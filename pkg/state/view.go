@@ -2,10 +2,10 @@ package state
 
 import "strings"
 
-// View returns what the model sees of a log: no messages that were tombstoned or that an input hook
-// refused, the replacements of compacted and replaced ones, and every tool result directly after
-// the message with its call, in the order of the calls, wherever the log has the result before the
-// next model response (A14, I5).
+// View returns what the model sees of a log: the messages of the checkpoint that the log begins with, if any, and
+// those of its entries. It omits messages that were tombstoned or that an input hook refused, and has the replacements
+// of compacted and replaced ones. Every tool result is directly after the message with its call, in the order of the
+// calls, wherever the log has the result before the next model response (A14, I5).
 func View(log []Entry) []Message { return view(log, false) }
 
 // FullView returns all messages of a log, and marks those that the model no longer sees: as Compacted if a
