@@ -100,7 +100,7 @@ func WarnOfProvider(ctx context.Context, login *access.Login, log *slog.Logger) 
 		return
 	}
 	if err := login.Provider(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("the OpenID provider cannot be used, logins fail", "error", err, "hint", "each login tries again. If the provider is running, set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private certificate authority")
+		log.Warn("the OpenID provider cannot be used, logins through it fail", "error", err, "hint", "each login tries again. If the provider is running, set TURNPIKE_OIDC_ISSUER to the exact issuer in its /.well-known/openid-configuration, and SSL_CERT_FILE for a private certificate authority")
 	}
 }
 

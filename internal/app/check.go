@@ -11,8 +11,9 @@ import (
 // maxMebibytes is the largest size that a setting may have, in MiB: a petabyte.
 const maxMebibytes = 1 << 30
 
-// Check returns an error if a setting that it knows is out of range, or if the lease is too short for heartbeat, the
-// interval of the workers' heartbeats. Call it before Open, which may change streams and consumers of the deployment.
+// Check returns an error if one of some settings is out of range, or if heartbeat, the interval of the workers'
+// heartbeats, is too short, or too long for the lease. Call it before Open, which may change streams and consumers of
+// the deployment.
 func (c Config) Check(heartbeat time.Duration) error {
 	errs := []error{
 		positive("NATS_REPLICAS", c.Replicas), positive("LEASE", c.Lease), positive("MAX_RESULT", c.Results.MaxResult), positive("HEARTBEAT", heartbeat),

@@ -36,7 +36,8 @@ const (
 // would otherwise collect tens of times a second. The headroom is the garbage that may accumulate between two
 // collections. It grows while collections follow each other quickly and shrinks when they are rare. So steady work gets
 // much headroom, and an idle process returns its memory to the system after a burst. The headroom is at least a third
-// of the live memory. GCHeadroom does nothing if GOGC or GOMEMLIMIT is set in the environment.
+// of the live memory. GCHeadroom does nothing if GOGC or GOMEMLIMIT is set in the environment. release may be called
+// once.
 func GCHeadroom() (release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -55,7 +55,7 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	}
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here. Without a name it is TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here; if none is named, correct TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
 	}
 	defer s.Close()
 	found := s.Check(ctx)
@@ -93,7 +93,7 @@ func settingsFindings(cfg deploy.Config, secretsDir string) []state.Finding {
 func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (findings []state.Finding, named namedRuns) {
 	keys, err := cfg.Keys()
 	if err != nil {
-		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "correct TURNPIKE_BUS_KEYS or its file"}}, named
+		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "correct TURNPIKE_BUS_KEYS, or the file that TURNPIKE_BUS_KEYS_FILE names"}}, named
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
 		Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,

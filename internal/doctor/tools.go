@@ -104,8 +104,8 @@ func each[T any](items []T, fn func(i int, item T)) {
 	_ = group.Wait() // fn returns no errors
 }
 
-// sharesOf returns how many agents of each tenant to check, at most maxAgents in total, and the number of tenants that
-// have more agents than that. Earlier tenants take precedence. A tenant whose agents cannot be listed gets 0.
+// sharesOf returns how many agents of each tenant to check, at most maxAgents in total, and the number of tenants of
+// which not all agents are checked. Earlier tenants take precedence. A tenant whose agents cannot be listed gets 0.
 func sharesOf(ctx context.Context, tenants []string, agents state.Agents) (shares []int, partly int) {
 	shares = make([]int, len(tenants))
 	each(tenants, func(i int, tenant string) {

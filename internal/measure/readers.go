@@ -31,7 +31,7 @@ type audience struct {
 }
 
 // readers runs many readers of the events of five runs, 2 MB each. Every second one stops reading after its
-// first event until the runs have ended. None misses a committed event or gets one twice.
+// first event until the runs have ended. It is a failure if one misses a committed event or gets one twice.
 func readers(ctx context.Context, t *trial) error {
 	const runs, pages, perSecond = 5, 20, 250
 	if err := t.deploy(ctx, rig.Config{}); err != nil {

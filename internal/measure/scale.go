@@ -261,7 +261,7 @@ func bomb(ctx context.Context, t *trial) error {
 	t.figure(Figure{Name: "cancellation to the creation of the last run", Value: max(0, now.created.Sub(cancelled).Seconds()), Unit: "s", Most: 0.5})
 	t.figure(Figure{Name: "cancellation to the end of the last run", Value: now.ended.Sub(cancelled).Seconds(), Unit: "s", Most: 10, Note: fmt.Sprintf("of %d runs", now.runs)})
 	if now.runs > t.n+1 {
-		t.fail("the tree has %d runs below its root, and may have %d", now.runs-1, t.n)
+		t.fail("the tree has %d runs below its root, at most %d are allowed", now.runs-1, t.n)
 	}
 	rig.Pause(ctx, t.steadyFor())
 	later, err := t.tree(ctx, "bomb")

@@ -26,7 +26,7 @@ type readers interface {
 	LogGrown(ctx context.Context, from, length int64)
 }
 
-// Journal is the only writer of a turn between its claim and its commit. The comment of each method states
+// Journal makes all records (state.Turns.Record) of a turn. The comment of each method states
 // what is durable once it returns nil. A method repeats a write with an unknown outcome until its timeout,
 // because the store keeps each write once, and continues after an abort of its turn, because what has happened
 // must be kept. If the store reports a pending abort or interrupt, the method ends the context of the turn, so

@@ -19,9 +19,9 @@ const (
 )
 
 // readView reserves the memory for a large view, and then reads the log if the claim has omitted it. The turn waits in
-// line for the memory, with its lease and its slot. If too many turns of its tenant wait already, the error wraps an
-// *effect.PostponedError: they would fill the slots, and another worker may have the memory. Any other error wraps
-// effect.ErrRelease or effect.ErrDrop.
+// line for the memory, with its lease and its slot. The error wraps effect.ErrRelease or effect.ErrDrop and, if too
+// many turns of its tenant wait already, also an *effect.PostponedError: they would fill the slots, and another worker
+// may have the memory.
 //
 // The turn holds no other reservation yet, and no turn waits for this memory while it holds another one. So turns that
 // wait for memory never wait for each other.

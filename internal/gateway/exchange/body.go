@@ -126,7 +126,7 @@ func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Requ
 // Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. If the request
 // states its length, Admit reserves the memory for the body; otherwise reads of the body reserve it. One body reserves
 // at most the share of its tenant. The error is a problem: the stated length is too large, or there is not enough
-// memory. Reads return the same problems. Admit always admits a request without a body from Receive.
+// memory. Later reads return it, too. Admit always admits a request without a body from Receive.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {
@@ -221,8 +221,8 @@ func (b *body) fail(err error) error {
 	return err
 }
 
-// abandon makes a server of HTTP/1 close the connection after it has refused a request, unless the rest of the body is
-// known to be small: reading that is cheaper than a new connection.
+// abandon makes a server of HTTP/1 close the connection after it has refused a request, unless the body was read to
+// its end or its rest is known to be small: reading that is cheaper than a new connection.
 func (b *body) abandon(h http.Header) {
 	if b.old && !errors.Is(b.err, io.EOF) && (b.announced < 0 || b.announced-b.read > strangerBody) {
 		h.Set("Connection", "close")

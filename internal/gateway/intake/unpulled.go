@@ -18,8 +18,9 @@ const (
 	unpulledRepeat = 20
 )
 
-// Unpulled counts, by queue, the messages that wait while no process requests any and no process that is alive holds
-// any. It warns when two consecutive counts have found some. It is a prometheus.Collector.
+// Unpulled counts, by queue, the messages that wait while no process requests any and none is unacknowledged;
+// unacknowledged turns do not count if no worker is alive. It warns at the second consecutive count that finds
+// messages, and then at every unpulledRepeat-th. It is a prometheus.Collector.
 type Unpulled struct {
 	*prometheus.GaugeVec
 
