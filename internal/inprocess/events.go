@@ -24,9 +24,9 @@ func permanent(err error) bool {
 	return errors.Is(err, ErrClosed) || ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
 }
 
-// Events yields the events of a run after number after, until the run has ended, ctx ends, or an error does not pass
-// within retryLimit attempts. The last pair then has the error. Committed events come in order, each once. The
-// sequence may be used once.
+// Events yields the events of a run after number after, until the run has ended, ctx ends, or an error is permanent or
+// does not pass within retryLimit attempts. In the last two cases the last pair has the error. Committed events come in
+// order, each once. The sequence may be used once.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for failures := 0; ; failures++ {
@@ -39,9 +39,11 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 			}
 			if err == nil {
 				// The reader also ends if the store lacked the run for a while and has it again.
-				if run, lost := c.Get(ctx, id); lost != nil || run.Terminal() {
+				run, lost := c.Get(ctx, id)
+				if lost == nil && run.Terminal() || errors.Is(lost, api.ErrNotFound) { // ended, or deleted after its end
 					return
 				}
+				err = lost
 			}
 			if ctx.Err() != nil || failures == retryLimit || permanent(err) || !pause(ctx, retryDelay) {
 				yield(api.Event{}, errors.Join(err, ctx.Err()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,6 +109,55 @@ func TestEventsEnd(t *testing.T) {
 	}
 	if !errors.Is(got, api.ErrNotFound) {
 		t.Errorf("events of a missing run: %v", got)
+	}
+}
+
+// failing is a store that cannot read runs any more once fail is set.
+type failing struct {
+	state.Store
+
+	fail atomic.Pointer[func() error]
+}
+
+func (s *failing) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if fail := s.fail.Load(); fail != nil {
+		return state.State{}, (*fail)()
+	}
+	return s.Store.Load(ctx, id)
+}
+
+// A stream whose reader has ended does not end without an error if its run cannot be read then: it may not have ended.
+func TestEventsOfUnreadableRun(t *testing.T) {
+	t.Parallel()
+	store := &failing{Store: memstore.New(memstore.Config{})}
+	g, err := gateway.New(store, membus.New(), gateway.Config{MaxBody: 4 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := inprocess.New(g.Inside())
+	t.Cleanup(func() { p.Close(); g.Close() })
+	c := p.As(api.Principal{Name: "test", Roles: access.Roles()})
+	if _, err := c.PutAgent(t.Context(), "hello", []byte(`{model: {provider: scripted, responses: [{text: hi}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	run := submit(t, c)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	unreadable := func() error {
+		cancel() // so that the stream does not retry
+		return errors.New("the store is away")
+	}
+	var last error
+	for _, err := range c.Events(ctx, run.ID, 0) {
+		if last = err; err == nil {
+			_ = g.Run(ended) // ends the reader without an error
+			store.fail.Store(&unreadable)
+		}
+	}
+	if last == nil {
+		t.Error("the stream of a run that has not ended has ended without an error")
 	}
 }
 
