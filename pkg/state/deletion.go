@@ -30,7 +30,7 @@ var (
 type Deletions interface {
 	// Seal begins the deletion of a run that has ended: until Unseal with the token of its latest Seal, the run
 	// accepts no new signal, so it cannot continue. Seal returns the runs that Admit has counted below the run, in
-	// any order. If the run has not ended, Seal changes nothing and returns a *NotEndedError. It may be repeated.
+	// any order. If the run has not ended, Seal changes nothing and returns a *NotEndedError. Seal may be repeated.
 	Seal(ctx context.Context, id RunID, token string) (admitted []RunID, err error)
 
 	// Unseal undoes the Seal with this token. It does nothing if another token has
@@ -39,7 +39,7 @@ type Deletions interface {
 
 	// Delete deletes a run that has ended, sealed or not, with its log, inbox and journal, the ids of its signals,
 	// the list of the runs that Admit has counted below it, its place in lists and counts, and its idempotency key
-	// unless another run owns that by now. The sums of Figures stay. It leaves a marker under the id for
+	// unless another run owns that by now. The sums of Figures stay. Delete leaves a marker under the id for
 	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is a *NotEndedError,
 	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a
 	// repetition returns ErrDeleted if an earlier call has deleted the run, after it has removed what a failure of

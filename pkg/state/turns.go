@@ -47,9 +47,9 @@ type Turns interface {
 	// version that were ended so.
 	Record(ctx context.Context, l Lease, r Record) (*Abort, error)
 
-	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals
-	// and the journal, ends the lease and reschedules the run. Attempts, pauses, sweeps and ended
-	// leases count from zero again. Commit changes nothing and returns ErrFenced if the lease is not
+	// Commit ends the turn: it appends entries, replaces the header, deletes the consumed signals and the
+	// journaled start marks and results, ends the lease and reschedules the run. Attempts, pauses, sweeps and
+	// ended leases count from zero again. Commit changes nothing and returns ErrFenced if the lease is not
 	// in force, else a *GapError if the log does not have Commit.From entries, else
 	// ErrUnconsumedSignals if Commit.RequireInboxConsumed demands it.
 	//
