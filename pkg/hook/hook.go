@@ -84,7 +84,7 @@ func (r Request) Traced() Request {
 // Answer is the output of a hook. The zero value means no objection.
 type Answer struct {
 	// For input. Refuse ends the run (refused) with this output, and the model never reads the message. Replace is the
-	// text that the model reads instead of the message.
+	// text that the model reads instead of the message. Refuse takes precedence.
 	Refuse  *string `json:"refuse,omitempty"`
 	Replace *string `json:"replace,omitempty"`
 
