@@ -66,8 +66,8 @@ func New(b Bus, submissions Submissions, runs Runs, auth access.Authenticator, l
 }
 
 // Run processes submissions and abort requests until ctx or the queues end. It acknowledges a message once its effect,
-// if it has one, is in the store; a message that is refused becomes a dead letter. It returns an error if it cannot
-// open or close the queues.
+// if it has one, is in the store. A message that is refused becomes a dead letter, and one that may succeed later is
+// redelivered. Run returns an error if it cannot open or close the queues.
 func (i *Intake) Run(ctx context.Context) error {
 	submissions, err := i.bus.Submissions(ctx)
 	if err != nil {

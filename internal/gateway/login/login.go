@@ -25,8 +25,8 @@ type Callers struct {
 
 // NewCallers returns a Callers that authenticates tokens with auth and sessions with login. If auth is nil, every
 // caller has full access. If auth is an access.RequestAuthenticator, it alone decides. If login is nil, there are no
-// sessions. tenant is the tenant of a request that names none, unless its principal has grants for exactly one tenant.
-// budget limits each call of the store in the checks of WhileAllowed.
+// sessions. tenant is the tenant of a request that names none, unless its principal has exactly one grant, for one
+// tenant. budget limits each call of the store in the checks of WhileAllowed.
 func NewCallers(auth access.Authenticator, login *access.Login, tenant string, budget time.Duration) *Callers {
 	return &Callers{auth: auth, login: login, tenant: tenant, budget: budget}
 }
