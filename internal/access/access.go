@@ -189,8 +189,9 @@ func (e *TenantError) Error() string {
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }
 
-// In returns the principal as a caller in a tenant. An empty name means the tenant of the principal's only grant, or
-// byDefault if it has several grants or one for AnyTenant. The error is a *TenantError, also for an invalid name.
+// In returns the principal as a caller in a tenant, with the roles of all its grants for that tenant. An empty name
+// means the tenant of the principal's only grant, or byDefault if it has none, several, or one for AnyTenant. The error
+// is a *TenantError if the principal has no role in the tenant, or if the name is not valid.
 func (p Principal) In(tenant, byDefault string) (Caller, error) {
 	if tenant == "" {
 		tenant = byDefault

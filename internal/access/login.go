@@ -273,8 +273,8 @@ type attempt struct {
 var errNoAttempt = unauthenticated("this login began in another browser, or a later login replaced it: log in again")
 
 // Begin returns the address at the OpenID provider at which the login continues, and the value that the browser must
-// return together with the provider's answer at redirect. back is the page to show after the login. The error wraps
-// ErrUnauthenticated if there is no provider; otherwise it is a *ProviderError, or that of ctx.
+// return together with the provider's answer at redirect. back is the page to show after the login, which Finish
+// returns. The error wraps ErrUnauthenticated if there is no provider; otherwise it is that of OIDC.Provider.
 func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begun string, err error) {
 	config, _, err := l.provider(ctx, redirect)
 	if err != nil {
@@ -288,8 +288,8 @@ func (l *Login) Begin(ctx context.Context, redirect, back string) (address, begu
 	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), base64.RawURLEncoding.EncodeToString(data), nil
 }
 
-// Provider returns an error if an OpenID provider is set whose settings this process has not been able to read so
-// far: it does not answer, or its issuer differs from the setting. See OIDC.Provider.
+// Provider reads the settings of the OpenID provider, if one is set, unless this process has read them before. Its
+// errors are those of OIDC.Provider.
 func (l *Login) Provider(ctx context.Context) error {
 	if l.cfg.OIDC == nil {
 		return nil
@@ -309,10 +309,10 @@ func (l *Login) provider(ctx context.Context, redirect string) (*oauth2.Config, 
 	return &oauth2.Config{ClientID: l.cfg.ClientID, ClientSecret: l.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: l.cfg.Scopes}, p, nil
 }
 
-// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session
-// and the page to show. With an error it returns the page only if it has found that begun belongs to this login.
-// The error wraps ErrUnauthenticated if the login is refused; any other error is that of the provider, of the store
-// or of ctx.
+// Finish completes a login that Begin has begun, with the answer of the OpenID provider. It returns the session and the
+// page to show, which the caller must check: the browser can have changed it. With an error it returns the page only if
+// begun has the state of the answer. The error wraps ErrUnauthenticated if the login is refused; any other error is
+// that of the provider, of the store or of ctx.
 func (l *Login) Finish(ctx context.Context, redirect, begun string, answer url.Values) (s Session, back string, err error) {
 	config, provider, err := l.provider(ctx, redirect)
 	if err != nil {

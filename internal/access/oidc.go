@@ -138,7 +138,8 @@ func (e *ProviderError) Unwrap() error { return e.err }
 const retryProvider = 2 * time.Second
 
 // Provider returns the provider. It reads the provider's settings, unless an earlier call has done so. The error is
-// that of ctx, or a *ProviderError: for the next 2 s (retryProvider) Provider returns that one without a request.
+// that of ctx, or a *ProviderError if the settings cannot be read or name another issuer; calls in the next 2 s
+// (retryProvider) return the same *ProviderError without a request.
 func (o *OIDC) Provider(ctx context.Context) (*oidc.Provider, error) {
 	o.mu.Lock()
 	provider, tried, failed := o.provider, o.tried, o.failed

@@ -203,16 +203,18 @@ func (t *Tenants) decode(ctx context.Context, kind state.DocumentKind, name stri
 }
 
 // Settings returns the settings of a tenant, at most two seconds old. It stores a tenant that does not exist, without
-// settings, so that code that visits all tenants finds it; it does not store a default tenant. A deleted tenant has
-// its last settings, and is suspended. The error reports an invalid name, or is that of the store.
+// settings, so that code that visits all tenants finds it; it does not store a default tenant. A deleted tenant has its
+// last settings, and is suspended; a deleted default tenant has none. The error reports an invalid name, or is that of
+// reading or writing the store.
 func (t *Tenants) Settings(ctx context.Context, name string) (api.TenantSettings, error) {
 	stored, err := t.known(ctx, name)
 	return stored.TenantSettings, err
 }
 
-// IndexedFrom returns the metadata keys that a tenant indexes, each with the id from which on all runs are in the
-// index, as of at most two seconds ago. It relies on the processes that create runs: they read Settings after they
-// have made the id of a run.
+// IndexedFrom returns the metadata keys that a tenant indexes, each with an id: all runs with this id or a later one
+// are in the index. For a key that was just added the id is that of a time up to a minute ahead. The answer is at most
+// two seconds old. Errors are as for Settings, and like Settings it may store the tenant. It relies on the processes
+// that create runs: they read Settings after they have made the id of a run.
 func (t *Tenants) IndexedFrom(ctx context.Context, name string) (map[string]state.RunID, error) {
 	stored, err := t.known(ctx, name)
 	return stored.IndexedFrom, err

@@ -405,8 +405,8 @@ func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, 
 	}, nil
 }
 
-// IssuerKey returns the id of the API key of a principal; ok is false if it is not an API key. Only API keys
-// may issue tokens: a token ends with the key that issued it.
+// IssuerKey returns the id of the API key with which a principal was authenticated, directly or through a session; ok
+// is false if it was not. Only such a principal may issue tokens: a token ends with the key that issued it.
 func IssuerKey(p Principal) (id string, ok bool) {
 	id, ok = strings.CutPrefix(p.Name, "key:")
 	return id, ok && p.Via == viaKey

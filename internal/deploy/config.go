@@ -22,9 +22,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Config has the addresses and settings of a deployment. The zero value of each field gives its default.
-// Prefix, Lease, RedisURL, BusKeys and EventFeed must be the same in all processes of a deployment, and so
-// should RedisConfirm, Replicas, MaxAckPending, StreamLimits and MaxResult.
+// Config has the addresses and settings of a deployment. The zero value of each field gives its default. Prefix, Lease,
+// BusKeys and EventFeed must be the same in all processes of a deployment, and RedisURL must lead to the same Redis in
+// all of them, or be empty in all. RedisConfirm, Replicas, MaxAckPending, StreamLimits and MaxResult should be the
+// same.
 type Config struct {
 	// NATSURL is the address of a NATS server with JetStream, or several addresses separated by commas. Default
 	// nats://127.0.0.1:4222.

@@ -41,11 +41,11 @@ type Deployment struct {
 	closer []func()
 }
 
-// Open connects to NATS and to the store, unless cfg has them, creates missing streams, raises replicas and limits of
-// existing ones that are too low, and checks the settings of what it opened and of a Store that is a state.Checker.
-// It refuses servers whose settings could lose runs, with one line for each finding, and logs lesser findings. Errors
-// never contain credentials. ctx bounds the call, without the attempt to connect to NATS, and not the deployment. The
-// caller must call Close.
+// Open connects to NATS and to the store, unless cfg has them, and creates missing streams. Of existing streams it
+// tries to raise replicas and size limits that are too low, and to set the age of events. It checks the settings of
+// what it opened and of a Store that is a state.Checker, refuses servers whose settings could lose runs, with one line
+// for each finding, and logs lesser findings. Errors never contain credentials. ctx bounds the call, without the
+// attempt to connect to NATS, and not the deployment. If the error is nil, the caller must call Close.
 func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -240,8 +240,8 @@ func (d *Deployment) OnClose(f func()) {
 	d.closer = append(d.closer, f)
 }
 
-// Close closes the connections that Open made, and calls the functions of OnClose. Run and Serve of the workers
-// and gateways of the deployment must have returned before. Further calls have no effect.
+// Close calls the functions of OnClose and closes the connections that Open made, the latest first. Run and Serve of
+// the workers and gateways of the deployment must have returned before. A second call closes nothing.
 func (d *Deployment) Close() {
 	d.mu.Lock()
 	closer := d.closer

@@ -17,10 +17,10 @@ import (
 )
 
 // NewWorker returns a worker of the deployment, which takes turns while its Run is in progress. cfg configures the
-// worker's tools, loops, hooks and models. LeaseDuration, EventFeed and Logger are those of the deployment; so are
-// MaxResult, Registry, Tracer and Meter if cfg has none. Without an ID the worker is named after the host, with a
-// random part. Without a Policy it reads the policies in the store. The error names settings that are invalid or
-// contradict those of the deployment.
+// worker's tools, loops, hooks and models. LeaseDuration, EventFeed and Logger are those of the deployment, and another
+// LeaseDuration in cfg is refused; MaxResult, Registry, Tracer with TraceContent, and Meter are those of the deployment
+// if cfg has none. Without an ID the worker is named after the host, with a random part. Without a Policy it reads the
+// policies in the store. The error names settings that are invalid or contradict those of the deployment.
 func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	if cfg.LeaseDuration != 0 && cfg.LeaseDuration != d.cfg.Lease {
 		return nil, fmt.Errorf("lease of the worker is %s, that of the deployment %s: set the same in both", cfg.LeaseDuration, d.cfg.Lease)
@@ -59,10 +59,10 @@ func newID() string {
 	return host + "-" + id[len(id)-6:]
 }
 
-// NewGateway returns a gateway of the deployment. Its Serve answers requests on a listener; to use a server of its
-// own, the caller calls Run and serves Handler. Prefix and Logger are those of the deployment; so are MaxResult,
-// Registry and Tracer if cfg has none. The shorter of the two retentions applies. If workers have kinds of tool,
-// kinds of hook, providers or loops in addition to the built-in ones, cfg must name them: the gateway refuses
+// NewGateway returns a gateway of the deployment. Its Serve answers requests on a listener; to use a server of its own,
+// the caller calls Run and serves Handler. Prefix and Logger are those of the deployment; so are MaxResult, Registry
+// and Tracer if cfg has none. Of each period of the two retentions the shorter one applies. If workers have kinds of
+// tool, kinds of hook, providers or loops in addition to the built-in ones, cfg must name them: the gateway refuses
 // definitions that use others.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)

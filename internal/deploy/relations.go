@@ -14,8 +14,9 @@ import (
 // leastHeartbeat is the shortest period of heartbeats: a busy worker must not look dead.
 const leastHeartbeat = 20 * time.Millisecond
 
-// CheckLease refuses a heartbeat interval below leastHeartbeat, and a lease that a worker with the interval could lose
-// while it is alive. Gateways must check both, too: they give the lease to the consumers of turns.
+// CheckLease refuses a heartbeat interval below leastHeartbeat, and a lease that is not longer than the
+// upkeep.MissedHeartbeats intervals after which a worker counts as dead. Gateways must check both, too: they give the
+// lease to the consumers of turns.
 func CheckLease(lease, heartbeat time.Duration) error {
 	var errs []error
 	if heartbeat < leastHeartbeat {

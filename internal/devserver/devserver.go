@@ -119,7 +119,7 @@ func options(o Options) (*server.Options, error) {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535 (%w): write one such as 127.0.0.1:4222", o.Listen, err)
+		return nil, fmt.Errorf("NATS listen address %q: the port is not a number from 0 to 65535: write one such as 127.0.0.1:4222", o.Listen)
 	}
 	opts.Host, opts.Port = host, int(n)
 	if n == 0 {

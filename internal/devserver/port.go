@@ -6,9 +6,9 @@ import (
 	"net"
 )
 
-// FreePort returns an unused loopback port for a server of a test or a measurement. It is outside the default range
-// for client connections of Linux, macOS and Windows, so no connection of a client takes it before the server does.
-// Another server may take it, and two calls may return the same port.
+// FreePort returns an unused TCP port of 127.0.0.1 for a server of a test or a measurement. It is outside the range
+// from which Linux, macOS and Windows by default take the ports of client connections. Another server may take it, and
+// two calls may return the same port.
 func FreePort() (int, error) {
 	var last error
 	for range 100 {

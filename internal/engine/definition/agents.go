@@ -196,7 +196,7 @@ func (a *Agents) compile(key agentKey, def agent.Definition) (*bound, error) {
 }
 
 // SecretOf returns the function through which the tools of a tenant's agents read their secrets. The function is safe
-// for concurrent use. SecretOf usually returns the same function for a tenant, but the cache may have dropped it.
+// for concurrent use.
 func (a *Agents) SecretOf(tenant string) func(name, host string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
