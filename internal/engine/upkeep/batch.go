@@ -14,8 +14,8 @@ import (
 // next one. It may be called at any time and any number of times. A run that is not stored yet starts on its own: the
 // sweeper checks each new run once.
 //
-// A run that was cancelled while it was pending has freed no slot. Its predecessor starts its successor when that
-// predecessor leaves the lane; the cancelled run does so only if that has already happened.
+// If s was cancelled while it was pending, other runs may still be in front of it. Then startNext starts nothing, and
+// the run before s starts the successor of s when it leaves the lane.
 func (f *Finalizer) startNext(ctx context.Context, s state.State) error {
 	if s.Batch == nil || !s.PendingInBatch() && !s.LeftLane() {
 		return nil

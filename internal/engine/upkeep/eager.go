@@ -27,8 +27,8 @@ const (
 
 // eagerClaims are turns that this worker has claimed with the commit of the turn before (state.Commit), and whose
 // messages have not arrived yet, as far as the worker remembers them. When the message of such a turn reaches this
-// worker, the worker repeats the claim under the same token, and the store may answer from memory. Without an eager
-// claim the worker makes the only claim of a turn when its message arrives.
+// worker, the worker repeats the claim under the same token, and the store may answer from memory. A turn without an
+// eager claim is claimed when its message arrives.
 type eagerClaims struct {
 	never bool          // eager claims are off
 	lasts time.Duration // how long the worker remembers one: well below its lease
@@ -58,9 +58,9 @@ func (l *Lease) startEager(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, time.Now().Add(eagerRenewal), true
 }
 
-// ClaimsEagerly reports whether a commit should also claim the next turn. It is true only while every other worker, as
-// far as this one knows, could take that claim over. An eager claim lasts for the redelivery delay; once its turn has
-// begun, the worker tries to renew it well before that.
+// ClaimsEagerly reports whether a commit should also claim the next turn: eager claims are on, the worker does not
+// stop, and every other worker, as far as this one knows, could take the claim over. An eager claim lasts for the
+// redelivery delay; once its turn has begun, the worker tries to renew it well before that.
 func (h *Leases) ClaimsEagerly() bool {
 	e := h.eager
 	e.mu.Lock()
@@ -91,7 +91,7 @@ func (h *Leases) TakeEager(msg bus.Turn) (c EagerClaim, ok bool) { return h.eage
 
 // ReleaseEager tries to release, when a worker stops, the eager claims that it made after since, remembers, and has
 // received no message for, so that the next worker's claim does not count as another attempt. The caller calls
-// StopEager first. ReleaseEager only logs failures, and gives up after about the lifetime of such a claim. A turn that
+// StopEager first. ReleaseEager only logs failures, and gives up after two fifths of the redelivery delay. A turn that
 // another worker has claimed in the meantime is unaffected.
 func (h *Leases) ReleaseEager(ctx context.Context, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, h.eager.lasts)

@@ -33,10 +33,10 @@ const (
 	feedPage = 256
 )
 
-// Feed publishes the logs of runs as events after the commits of their turns. A run that waits or has ended is
-// finalized only when its events are stored, so a crash loses none; events that are too large for the bus are left out.
-// No store keeps how much of a log is published: the bus returns the last event of each run. A Feed is safe for
-// concurrent use.
+// Feed publishes the logs of runs as events after the commits of their turns. With a Feed, a run that waits or has
+// ended is finalized only when its events are stored, so a crash loses none; events that are too large for the bus are
+// left out. No store keeps how much of a log is published: the bus returns the last event of each run. A Feed is safe
+// for concurrent use.
 type Feed struct {
 	store feedStore
 	bus   feedBus

@@ -130,11 +130,12 @@ func (f *Finalizer) length(ctx context.Context, id state.RunID, done int64) (int
 	}
 }
 
-// Finalize does the work that follows when a run waits or ends: it starts the child runs, stores the dead
-// letter of a run that is lost or that only a replay can continue, sends the outcome to the run's parent and
-// submitter, queues the events for its webhook, starts the next run of its batch, and publishes the rest of
-// its events to the event feed. entries is the length of the log; its first done entries are known to be
-// finalized. started are the calls whose child runs were started before. After an error the run stays due.
+// Finalize does the work that follows when a run waits or ends. If the run waits, it starts the child runs. If the run
+// has ended, it stores a dead letter of a run that is lost or that only a replay can continue, and sends the outcome to
+// the run's parent and to the subject that the submitter named for it. Then it queues the events for its webhook,
+// starts the next run of its batch, publishes the rest of its events to the event feed, and records that it has
+// finalized entries entries. entries is the length of the log; its first done entries are known to be finalized.
+// started are the calls whose child runs were started before. After an error the run stays due.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {
@@ -169,8 +170,9 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries i
 	return nil
 }
 
-// AbortChildren aborts the child runs that answer calls, and ignores other calls. It returns the calls whose
-// runs do not exist. After an error some of the runs may be aborted; the call may be repeated.
+// AbortChildren requests the abort of the child runs that answer calls, and ignores other calls and runs that have
+// ended. It returns the calls whose runs do not exist. After an error some of the aborts may be requested; the call may
+// be repeated.
 func (f *Finalizer) AbortChildren(ctx context.Context, tenant string, calls []state.OpenCall) ([]state.OpenCall, error) {
 	return f.children.abortAll(ctx, tenant, calls)
 }

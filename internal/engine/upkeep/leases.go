@@ -69,8 +69,8 @@ func (l *Lease) start(at time.Time, lasts time.Duration) {
 }
 
 // abort ends the turn if a applies to it, unless the turn is already ending its run because of an abort: if each
-// further abort interrupted it, it might never end the run. If a is an interrupt, abort only makes the worker ask the
-// store: the turn may already have been claimed with the message.
+// further abort interrupted it, it might never end the run. If a is an interrupt, abort only sets hinted, for the
+// worker to ask the store: the turn may already have been claimed with the message.
 func (l *Lease) abort(a bus.Abort) {
 	switch {
 	case !a.AppliesTo(l.Version) || a.Tenant != l.tenant || l.ending:
@@ -98,8 +98,8 @@ type leaseStore interface {
 	Release(ctx context.Context, l state.Lease, delay time.Duration) error
 }
 
-// Leases are the leases of a worker, and the runs that it is about to claim: an abort that arrives between a claim
-// and Add must not be missed. Leases is safe for concurrent use.
+// Leases are the leases of a worker, its eager claims, and the runs that it is about to claim: an abort that arrives
+// between a claim and Add must not be missed. Leases is safe for concurrent use.
 type Leases struct {
 	store   leaseStore
 	periods Periods
@@ -324,10 +324,9 @@ func (h *Leases) pause(ctx context.Context) bool {
 // errOver reports that a lease has ended.
 var errOver = errors.New("the lease has expired")
 
-// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if
-// no call is in flight that must not be repeated, or if LateResults is not positive. Otherwise it ends the turn
-// after LateResults: results may have arrived unread while this process was paused, and no other worker can get
-// them. In that time the turn begins a further step only if the store accepts a write under the lease.
+// Fence ends a turn whose lease has ended, or may have, and does not wait for the end. It ends the turn at once if no
+// call is in flight that must not be repeated, or if LateResults is not positive. Otherwise it ends the turn after
+// LateResults: results may have arrived unread while this process was paused, and no other worker can get them.
 func (h *Leases) Fence(l *Lease) {
 	if l.Calls.Load() == 0 || h.periods.LateResults <= 0 {
 		l.cancel(state.ErrFenced)

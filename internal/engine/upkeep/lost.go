@@ -14,7 +14,8 @@ import (
 
 // recordLost records that the store has lost a run, and finalizes the run. known is what the caller knows about the
 // run. If the store has the run again, recordLost leaves the run as it is, and only finalizes it. If the run was
-// deleted, it does nothing. recorded reports whether the store has the run as lost, from this call or an earlier one.
+// deleted, it does nothing. recorded reports whether the store has the run as lost, from this call or an earlier one,
+// even if the error is that of finalizing it.
 func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) (recorded bool, err error) {
 	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
 	if err != nil {
@@ -37,8 +38,9 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 // RecordLost processes the turn message of a run that the store has lost: it marks the run as failed, which stores a
 // dead letter, and acknowledges the message. If this fails, it logs the failure and leaves the message to be delivered
 // again. It also has the message delivered again if the store has the run after all, or has a marker of its deletion:
-// the next claim finds what the message needs. It only acknowledges a message older than state.MarkerLifetime, because
-// its run was more likely deleted, and that marker may have expired. The error is that of the answer to the message.
+// the next claim finds what the message needs. If the message is older than state.MarkerLifetime, RecordLost
+// acknowledges it and records nothing: its run was more likely deleted, and the marker may have expired. The error is
+// that of the answer to the message.
 func (f *Finalizer) RecordLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {

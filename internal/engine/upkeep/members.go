@@ -37,12 +37,13 @@ type memberBus interface {
 
 // Members are the workers of the deployment, as their heartbeats show them. Members detects a dead worker, usually long
 // before its leases end, and evicts it: it ends the leases, so that other workers continue the turns. It also evicts a
-// worker that was only paused; fencing tokens keep that worker from writing.
+// worker that was only paused; the store then refuses what that worker writes under the leases, except results of its
+// calls (state.Turns.Record).
 //
 // A heartbeat goes to the other workers and to the store. A worker counts as dead when for MissedHeartbeats intervals
-// neither this worker nor the store has received a heartbeat from it, so a slow subscriber or a slow bus cannot make
-// a live worker look dead. Members checks this again before each part of an eviction. Members is safe for concurrent
-// use.
+// neither this worker nor the store has received a heartbeat from it, so a slow subscriber or a slow bus alone does not
+// make a live worker look dead. Members checks this again before each part of an eviction. Members is safe for
+// concurrent use.
 type Members struct {
 	self    Self
 	store   memberStore
@@ -307,9 +308,9 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 	return true
 }
 
-// EvictFormerSelf ends the leases, and publishes the turns, that an earlier process with this worker's id has left. The
+// EvictFormerSelf ends leases that an earlier process with this worker's id has left, and publishes their turns. The
 // other workers receive heartbeats with that id again, and so do not evict it. EvictFormerSelf must be called before
-// this worker claims a turn. If the store returns an error, EvictFormerSelf logs it, and the other leases expire.
+// this worker claims a turn. It logs an error of the store. Leases that the store did not end expire.
 func (m *Members) EvictFormerSelf(ctx context.Context) {
 	runs := 0
 	for {

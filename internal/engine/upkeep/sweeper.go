@@ -66,9 +66,10 @@ func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
 	}
 }
 
-// sweep is one pass. If the bus again rejects a turn that it has rejected before, the pass begins with a single run,
-// and ends if the bus rejects that one's turn too: the store defers the next check of each run that a pass takes. The
-// other runs stay due, so that their turns are published as soon as the bus accepts them again.
+// sweep is one pass. It takes runs that are due in parts, until a part has fewer than it asked for or the bus rejects
+// all turns of a part. If the bus again rejects a turn that it has rejected before, the first part is a single run: the
+// store defers the next check of each run that a pass takes. The other runs stay due, so that their turns are published
+// as soon as the bus accepts them again.
 func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 	limit := sweepBatch
 	if !s.repeatRefused(ctx) {
