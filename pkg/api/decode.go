@@ -104,10 +104,11 @@ type walker struct {
 	structs map[reflect.Type]fields
 }
 
-// step is one step on the way to a value: the name of a field, or an index if the name is empty.
+// step is one step on the way to a value: the name of a field, or an index of a list.
 type step struct {
-	key   string
-	index int
+	key    string
+	index  int
+	inList bool
 }
 
 func (w *walker) at(key string) string {
@@ -118,7 +119,7 @@ func (w *walker) at(key string) string {
 			return clip(b.String()) + "…" + clip(key)
 		}
 		switch {
-		case s.key == "":
+		case s.inList:
 			fmt.Fprintf(&b, "[%d]", s.index)
 		case b.Len() > 0:
 			b.WriteString("." + s.key)
@@ -158,10 +159,7 @@ func (w *walker) object(t reflect.Type) error {
 		if err != nil {
 			return err
 		}
-		key, ok := token.(string)
-		if !ok {
-			return fmt.Errorf("a field of %q has an empty name: name it", w.at(""))
-		}
+		key, _ := token.(string) // the decoder returns nothing else here
 		inner, ok := known.types[key]
 		switch {
 		case seen[key]:
@@ -180,7 +178,7 @@ func (w *walker) object(t reflect.Type) error {
 }
 
 func (w *walker) list(element reflect.Type) error {
-	w.place = append(w.place, step{})
+	w.place = append(w.place, step{inList: true})
 	for w.dec.More() {
 		if err := w.walk(element); err != nil {
 			return err
