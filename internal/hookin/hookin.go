@@ -208,8 +208,9 @@ const (
 	maxHeader  = 8 << 10
 )
 
-// Message returns the event of a message that was published on a subject. The body of the event is the JSON document
-// in data, or else its text. id must be the same each time that the message is delivered.
+// Message returns the event of a message that was published on a subject. The body of the event is the JSON document in
+// data, or else its text. The event has the first value of each header, under the name in lower case, but no more than
+// maxHeaders of them and none larger than maxHeader. id must be the same each time that the message is delivered.
 func Message(id, subject string, headers map[string][]string, data []byte) Event {
 	e := Event{ID: id, Subject: subject, Headers: map[string]string{}, Digest: digest(data)}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

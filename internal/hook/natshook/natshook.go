@@ -29,7 +29,8 @@ func Kind(nc *nats.Conn, prefix string) hook.Kind {
 }
 
 // New returns the hook that answers on subject, in the deployment with this prefix. It waits for the answer until the
-// context of the call ends, and fails at once if no service listens on subject. The caller owns the connection.
+// context of the call ends, and fails at once if no service listens on subject. It does not check that the tenant of a
+// request may use subject: see Kind. The caller owns the connection.
 func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 	return hook.Func(func(ctx context.Context, r hook.Request) (hook.Answer, error) {
 		data, err := json.Marshal(r.Traced())
@@ -41,7 +42,7 @@ func New(nc *nats.Conn, prefix, subject string) hook.Hook {
 			return hook.Answer{}, fmt.Errorf("no service listens on the subject %s: start the service of the hook, or correct the subject", subject)
 		}
 		if err != nil {
-			return hook.Answer{}, fmt.Errorf("the request to the hook on the subject %s failed (%w): check that NATS is reachable, permits the subject and has a max_payload that fits", subject, err)
+			return hook.Answer{}, fmt.Errorf("the request to the hook on the subject %s failed (%w): check that the service answers in time, and that NATS is reachable, permits the subject and has a max_payload that fits", subject, err)
 		}
 		var failure struct {
 			Error string `json:"error"`
