@@ -21,9 +21,10 @@ func CheckPattern(pattern string) error {
 	return nil
 }
 
-// MatchHost reports whether a pattern that passes CheckPattern matches a host, which is "host:port" or only a host. A
-// pattern without a port matches all ports; one with a port does not match a host without it. A network matches only
-// addresses: MatchHost resolves no names. No pattern, not even *, matches an empty host.
+// MatchHost reports whether a pattern that passes CheckPattern matches a host, which is "host:port" or only a host. The
+// case of letters and a dot at the end of a host do not matter. A pattern without a port matches all ports; one with a
+// port does not match a host without it. A network matches only addresses: MatchHost resolves no names. No pattern, not
+// even *, matches an empty host.
 func MatchHost(pattern, hostport string) bool {
 	host, port := split(hostport)
 	if host == "" {

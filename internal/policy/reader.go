@@ -46,8 +46,8 @@ func NewReader(store state.Documents) *Reader {
 	return &Reader{store: store, now: time.Now, read: map[string]entry{}}
 }
 
-// Of returns the policy of a tenant: one that was read at most three seconds before the call or, if it cannot be read
-// now, at most thirty seconds before it; else an error. A deleted tenant keeps its policy; a tenant that never existed
+// Of returns the policy of a tenant: one that was read at most three seconds before the call or, while reads fail, at
+// most 31 seconds before it; else the error of reading it. A deleted tenant keeps its policy; a tenant without settings
 // has one that allows everything.
 func (r *Reader) Of(ctx context.Context, tenant string) (Policy, error) {
 	now := r.now()

@@ -109,10 +109,10 @@ type Exporter struct {
 	Content bool
 }
 
-// Start begins to export the spans of a service, whose name OTEL_SERVICE_NAME overrides. It returns nil,
-// without an error, if the environment does not enable traces. It does not wait for the collector, and drops
-// spans that the collector does not accept: a run never waits for its trace. It sets the error handler of
-// OpenTelemetry in this process. The caller must call Close.
+// Start begins to export the spans of a service, whose name OTEL_SERVICE_NAME overrides. It returns nil, without an
+// error, if the environment does not enable traces. It does not wait for the collector, and drops spans that the
+// collector does not accept: a run never waits for its trace. If it returns an Exporter, it has set the error handler
+// of OpenTelemetry in this process, and the caller must call Close.
 func Start(ctx context.Context, service string, log *slog.Logger) (*Exporter, error) {
 	settings, err := FromEnv(os.Getenv)
 	if err != nil || settings.Protocol == "" {

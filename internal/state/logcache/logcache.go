@@ -16,8 +16,8 @@ import (
 // before its run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
 const recent = 2 * time.Second
 
-// Cache is a bounded set of logs. A new log displaces the least recently used ones, except those
-// used within the last 2 s. It is safe for concurrent use.
+// Cache is a bounded set of logs. A new log displaces the least recently used ones, except those used within the last 2
+// s: if these leave no room, the new log is not cached. It is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	limit int64

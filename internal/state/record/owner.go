@@ -45,8 +45,8 @@ const keyTries = 3
 
 // Create calls create, one attempt to create a run, and returns what it returns, unless the key of the run names
 // another run, which was deleted. Then create returns the id of that run and state.ErrDeleted, and Create calls free,
-// which removes the key if it still names that run, and tries again. After three such attempts (keyTries) it returns
-// an error that is not state.ErrDeleted, since a repetition may succeed.
+// which removes the key if it still names that run, and tries again. Create returns an error of free, and after three
+// such attempts (keyTries) an error that is not state.ErrDeleted, since a repetition may succeed.
 func Create(n state.NewRun, create func() (state.Created, error), free func(state.RunID) error) (state.Created, error) {
 	for range keyTries {
 		made, err := create()

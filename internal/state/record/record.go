@@ -71,9 +71,9 @@ type Record struct {
 	WakeAt state.Time `json:"wake_at,omitzero"` // State.Due of a waiting run
 	Sweeps int        `json:"sweeps,omitempty"` // see state.Due.Sweeps
 
-	// CheckpointAt is a position in a store's stream: the message of the log's checkpoint
-	// (state.State.Checkpoint) is the next one of the run after it. CheckpointNext is the same of a
-	// checkpoint that is only journaled. Only a store that finds entries by a position sets them.
+	// CheckpointAt is a position in a store's stream: the run's first message after it is that of the log's checkpoint
+	// (state.State.Checkpoint). CheckpointNext is the same of a checkpoint that is only journaled. Both are 0 in a
+	// store that does not find entries by a position.
 	CheckpointAt   uint64 `json:"checkpoint_at,omitempty"`
 	CheckpointNext uint64 `json:"checkpoint_next,omitempty"`
 
@@ -86,8 +86,9 @@ type Record struct {
 	// Sealed is the token of a deletion that has begun, see state.Deletions.
 	Sealed string `json:"sealed,omitempty"`
 
-	// QueuedAt is the time at which a queued run was queued, and usually its message published right after that; zero
-	// if no message was published, because a worker released the run. It means nothing if the run is not queued.
+	// QueuedAt is the time at which a queued run was last queued; its message is usually published right after that. It
+	// is zero if no message was published, because a worker released the run. It means nothing if the run is not
+	// queued.
 	QueuedAt state.Time `json:"queued_at,omitzero"`
 }
 
@@ -241,8 +242,8 @@ func (r *Record) Pending() *state.Abort {
 	return r.Abort
 }
 
-// Record writes j to the journal. The caller must append the returned entries to the log, and return
-// Pending. With ErrFenced it may have kept late results, see Late.
+// Record writes j to the journal. The caller must append the returned entries to the log, and return Pending; a
+// repetition of j returns no entries. With ErrFenced it may have kept late results, see Late.
 func (r *Record) Record(l state.Lease, j state.Record) ([]state.Entry, error) {
 	if err := r.fence(l); err != nil {
 		if r.wasEvicted(l) {
