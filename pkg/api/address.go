@@ -43,8 +43,8 @@ func (e *foreignError) Is(target error) bool {
 	return target == ErrUnavailable && e.status >= http.StatusInternalServerError
 }
 
-// Address returns the URL of a gateway. It puts http:// before a host and a port, such as 127.0.0.1:7070, and returns
-// any other address unchanged, without checking it.
+// Address returns the URL of a gateway. It puts http:// before a host and the number of a port, such as 127.0.0.1:7070,
+// with or without a path, and returns any other address unchanged, without checking it.
 func Address(address string) string {
 	hostPort, _, _ := strings.Cut(address, "/")
 	host, port, err := net.SplitHostPort(hostPort)

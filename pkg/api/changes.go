@@ -11,14 +11,14 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/sse"
 )
 
-// Changes yields the changes of the tenant's runs, until ctx ends, the gateway refuses,
-// or 120 reconnections in a row fail; the last pair has the error. query has the
-// parameters of GET /v1/events: agent, loop, parent, batch and metadata.KEY select runs.
+// Changes yields the changes of the tenant's runs, until ctx ends, the gateway refuses, or 120 reconnections in a row
+// fail; the last pair has the error. query has the parameters of GET /v1/events: agent, loop, parent, batch and
+// metadata.KEY select runs.
 //
 // The first change is ChangesOpen: of each run that changes after it the caller receives the latest state, but not
 // every state in between. So a caller that maintains a list must read the list at ChangesOpen. When the connection
 // breaks, Changes reconnects and yields ChangesOpen again. Before or after it, Changes yields the state of the runs
-// that changed in between, possibly a second time. ChangesLost means that changes are missing: read the list again.
+// that changed in between, possibly a second time. ChangesLost means that changes may be missing: read the list again.
 // Of two states of a run the one with the higher Version is the later. Ignore a state that follows RunDeleted.
 func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {

@@ -182,10 +182,10 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
-// Submit submits a run. The run is durable when Submit returns nil. If an earlier submission had the same
-// key and content, Submit returns its run; with other content the error has CodeIdempotencyConflict. A
-// key is known for at least a week, unless its run is deleted. All API keys of a tenant share these keys;
-// each user of a token has keys of its own. Without a key each call makes a run.
+// Submit submits a run. The run is durable when Submit returns nil; after an error that is not a *[Problem] it may
+// exist. If an earlier submission had the same key and content, Submit returns its run; with other content the error
+// has CodeIdempotencyConflict. A key is known for at least a week, unless its run is deleted. All callers of a tenant
+// share these keys, except that each user of a token has keys of its own. Without a key each call makes a run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
 	b, err := Encode(r)
@@ -273,10 +273,10 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
 }
 
-// Signal sends a signal to a run and returns the run, which may not have processed the signal
-// yet. A signal with the SignalID of one of the latest 1,000 signals of the run changes
-// nothing, even if its content is another. All API keys of a tenant share their ids; each
-// user of a token has ids of its own. Without a SignalID each call sends another signal.
+// Signal sends a signal to a run and returns the run, which may not have processed the signal yet. A signal with the
+// SignalID of one of the latest 1,000 signals of the run changes nothing, even if its content is another. All callers
+// of a tenant share their ids, except that each user of a token has ids of its own. Without a SignalID each call sends
+// another signal.
 func (c *Client) Signal(ctx context.Context, id string, s SignalRequest) (Run, error) {
 	return send[Run](ctx, c, http.MethodPost, runPath(id)+"/signals", s)
 }

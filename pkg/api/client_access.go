@@ -30,7 +30,7 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 }
 
 // CreateToken issues a token for an end user. Only the result has its text. This client must use an API key with the
-// role issuer: the token becomes invalid with that key.
+// role issuer: CodeForbidden. The token becomes invalid with that key, or when it expires.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
 	return send[NewToken](ctx, c, http.MethodPost, "/v1/tokens", r)
 }
@@ -61,8 +61,8 @@ func (c *Client) PutTenant(ctx context.Context, name string, s TenantSettings) (
 
 // DeleteTenant deletes a tenant with its settings, schedules, hooks, triggers, memories, evaluations and files. Its
 // runs and agents stay, but model calls that need a deleted file fail. Until PutTenant stores the tenant again, it is
-// suspended, unless it is the tenant default or the gateway's default tenant. After an error a part may be deleted; a
-// repetition deletes the rest.
+// suspended, unless it is the tenant default or the gateway's default tenant. After an error a part may be deleted, and
+// a repetition deletes the rest; the error has CodeTenantNotFound if the tenant was not stored.
 func (c *Client) DeleteTenant(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/tenants/"+url.PathEscape(name), nil, nil, nil)
 }

@@ -35,13 +35,15 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 }
 
 // WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It reads the
-// batch every 250 ms, and calls each, if not nil, with that batch for every run that has ended or waits for a person, or
-// for the result of a client tool or an asynchronous tool: once until it finds the run in flight, or with another
-// reason. So a second wait for the same reason that follows within 250 ms is not reported: if each answers waits, it
-// must read the run until the run no longer waits. WaitBatch omits runs that were deleted before it read them.
+// batch about every 250 ms, and calls each, if not nil, with that batch for every run that has ended or waits for a
+// person, or for the result of a client tool or an asynchronous tool. It calls each again for a run that waits only
+// after it has found the run in flight, or with another reason. So it may not report a second wait for the same reason
+// that follows at once: if each answers waits, it must read the run until the run no longer waits. WaitBatch omits runs
+// that were deleted before it read them.
 //
-// While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for
-// example because the batch does not exist, WaitBatch returns that error with the last batch that it has read.
+// While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for example
+// because the batch does not exist, WaitBatch returns that error. With an error it returns the last batch that it has
+// read.
 func (c *Client) WaitBatch(ctx context.Context, id string, each func(Batch, Run)) (Batch, error) {
 	reported := map[string]string{} // the status and reason that were reported, by run
 	var last Batch

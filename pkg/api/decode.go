@@ -19,10 +19,10 @@ const (
 	maxValues = 1 << 18
 )
 
-// Decode decodes one JSON document into v, a pointer. The error names the place of unknown fields, duplicate fields
-// and values of the wrong type; Decode also refuses an empty body, more than one document, more than 64 levels of
-// nesting and more than 262,144 values. Field names must match exactly: encoding/json would accept "Agent" for
-// "agent", and use the last of two. Bytes that are not UTF-8 become U+FFFD.
+// Decode decodes one JSON document into v, a pointer. The error names the place of unknown fields, duplicate fields and
+// values of the wrong type; Decode also refuses an empty body, more than one document, more than 64 levels of nesting
+// and more than about 262,144 values (see Values). Field names must match exactly: encoding/json would accept "Agent"
+// for "agent", and use the last of two. Bytes that are not UTF-8 become U+FFFD.
 func Decode(data []byte, v any) error {
 	if !utf8.Valid(data) { // which copies nothing
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD")) // raw parts are stored and sent to readers

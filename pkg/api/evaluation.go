@@ -48,8 +48,9 @@ type EvaluationVersion struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// EvaluationDifference compares the means of two versions in one figure. P is the probability of a difference of at
-// least this size if the versions were equal.
+// EvaluationDifference compares the means of two versions in one figure: First is that of the first version of
+// EvaluationTotals.Versions, Second that of the second. P is the probability of a difference of at least this size, in
+// either direction, if the versions were equal.
 type EvaluationDifference struct {
 	Figure string  `json:"figure"` // FigurePassed or another figure
 	First  float64 `json:"first"`

@@ -28,9 +28,10 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[E
 	return c.Follow(ctx, id, after, nil)
 }
 
-// Follow is Events that also reports the state of its connection: it calls notice, if not nil, once with an
-// error when the gateway cannot be reached or fails, and once with nil when the connection is open again.
-// It calls notice from the goroutine of the iteration, and not for an error that ends the iteration.
+// Follow is Events that also reports the state of its connection: it calls notice, if not nil, once with an error when
+// the gateway cannot be reached or fails, and once with nil when the connection is open again. A connection that breaks
+// and opens again at once is not reported. Follow calls notice from the goroutine of the iteration, and not for an
+// error that ends the iteration.
 func (c *Client) Follow(ctx context.Context, id string, after int64, notice func(lost error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		link := connection{notice: notice}

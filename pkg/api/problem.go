@@ -13,7 +13,7 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
-	// Errors are the mistakes of a definition, of variables or of a fork one by one, in the order of Detail. Other
+	// Errors are the mistakes of a definition, of variables or of a fork one by one, in the order of Detail. Most other
 	// problems have none. A problem has at most 4 KiB, so the last of many mistakes may be missing, or replaced by an
 	// entry that gives their number.
 	Errors []Fault `json:"errors,omitempty"`

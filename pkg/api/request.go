@@ -47,7 +47,7 @@ type ForkRequest struct {
 	AgentVersion *int `json:"agent_version,omitempty"`
 
 	// Instructions replace those of the definition, for the new run only. If they differ, it becomes a run of a draft.
-	// They need the role author, and a tenant that requires review refuses them.
+	// Even if they do not differ, they need the role author, and a tenant that requires review refuses them.
 	Instructions *string `json:"instructions,omitempty"`
 
 	// Variables are values of the agent's variables in place of those of the run.
