@@ -14,8 +14,8 @@ var ErrClosed = errors.New("the bus is closed, since this process is shutting do
 
 // Bus carries turns, events, aborts, submissions, dead letters and heartbeats, and stores objects. Its methods, and
 // those of its queues and Watchers, may be called from any goroutine. A queue or a subscription outlives the ctx with
-// which it was opened, until its own Close or stop, or Close of the bus. If a method that publishes returns an error,
-// the message may or may not have been stored, unless a comment says otherwise.
+// which it was opened, until its own Close or stop, or Close of the bus ends it. If a method that publishes returns an
+// error, the message may or may not have been stored, unless a comment says otherwise.
 type Bus interface {
 	Turns
 	Events
@@ -26,18 +26,20 @@ type Bus interface {
 	Objects
 
 	// Unpulled returns the messages that wait while no process requests messages of their queue, by queue
-	// (UnpulledTurns and so on). All queues of turns count as one. For submissions and aborts each tenant has its
-	// own queue, which counts only once its oldest message has waited for some seconds, and not while a message of
-	// it is unacknowledged; the numbers of all tenants are added up. A bus within one process may return none.
+	// (UnpulledTurns and so on). A queue that has none is missing, or has zeros. All queues of turns count as one. For
+	// submissions and aborts each tenant has its own queue, which counts only once its oldest message has waited for
+	// some seconds, and not while a message of it is unacknowledged; the numbers of all tenants are added up. A bus
+	// within one process may return none.
 	Unpulled(ctx context.Context) (map[string]Unpulled, error)
 
 	// Ready returns nil if the bus can store turns of any run now. The answer may be some hundred
 	// milliseconds old.
 	Ready(ctx context.Context) error
 
-	// Close ends every queue and subscription, and tries to return fetched messages that Next has not returned;
-	// otherwise they are redelivered after the ack wait. It may wait for a call of a subscription's fn, so fn must not
-	// call it. A connection that the bus was opened with stays open.
+	// Close ends every queue and subscription, except that a bus within one process may leave subscriptions to their
+	// stop. It tries to return fetched messages that Next has not returned; otherwise they are redelivered after the
+	// ack wait. It may wait for a call of a subscription's fn, so fn must not call it. A connection that the bus was
+	// opened with stays open.
 	Close() error
 }
 
@@ -275,12 +277,14 @@ type Abort struct {
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: a JSON object with a reason, or something else, such as text or nothing,
-// which is an abort without a reason. status is the message's HeaderStatus. ParseAbort returns false for a
-// server's response: if status is not empty, or if the body is a JSON object with other members but neither
-// reason nor version. JetStream sends its responses to any reply subject that a requester names, whatever the
-// requester may publish to, so a tenant could otherwise abort another tenant's runs with a submission. Version
-// and Interrupt are those of the sender: the caller must reset them unless it trusts the message's HeaderApplied.
+// ParseAbort reads the body of an abort: a JSON object with a reason, or something else, such as text or nothing, which
+// is an abort without a reason. Run and Tenant of the result are empty, and Version and Interrupt are those of the
+// sender: the caller must reset these two unless it trusts the message's HeaderApplied. status is the message's
+// HeaderStatus.
+//
+// ParseAbort returns false for a server's response: if status is not empty, or if the body is a JSON object with other
+// members but neither reason nor version. JetStream sends its responses to any reply subject that a requester names,
+// whatever the requester may publish to, so a tenant could otherwise abort another tenant's runs with a submission.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort
 	var members map[string]json.RawMessage

@@ -15,10 +15,10 @@ var ErrReplySubject = errors.New("the subject for replies is not valid")
 // client that sends a subject longer than its max_control_line, by default 4096.
 const maxReplySubject = 1024
 
-// CheckReply refuses malformed or too long subjects, and those through which a submitter of a tenant could
-// send commands to the server, workers or tools with the permissions of a deployment that has
-// this prefix. A tenant other than the default one may receive replies only below
-// PREFIX.t.TENANT.reply; an empty tenant is the default one. The error wraps [ErrReplySubject].
+// CheckReply refuses a subject that is malformed, too long or reserved by NATS ($), and PREFIX with all subjects below
+// it, except those below PREFIX.reply: a submitter could otherwise send commands to the server, or to the workers of
+// the deployment. A tenant other than the default one may receive replies only below PREFIX.t.TENANT.reply; an empty
+// tenant is the default one. The error wraps [ErrReplySubject].
 func CheckReply(prefix, tenant, subject string) error {
 	own := prefix + ".reply."
 	if tenant != "" && tenant != state.DefaultTenant {
