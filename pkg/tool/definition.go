@@ -34,8 +34,8 @@ type Definition struct {
 	Risk Risk `json:"risk,omitempty"`
 
 	// Idempotent means that a second call with the same idempotency key has no further effect. A call of any other tool
-	// is started at most once, or once more if its Probe finds that the first start had no effect (I4). A call that
-	// only asked a person a question is made again with the answer.
+	// is started at most once, or once more if its Probe finds that the first start had no effect (I4), unless the
+	// store has lost writes. A call that only asked a person a question is made again with the answer.
 	Idempotent bool `json:"idempotent,omitempty"`
 
 	// Probe looks up the outcome of a call whose worker was lost or stopped; nil without a probe. Idempotent tools have

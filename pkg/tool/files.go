@@ -44,9 +44,9 @@ func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 		switch {
 		case err != nil:
 		case len(kept) == MaxFiles:
-			err = fmt.Errorf("a result may have at most %d files: return fewer", MaxFiles)
+			err = fmt.Errorf("a result may have at most %d files: the tool must return fewer", MaxFiles)
 		case size+checked.Bytes > MaxFileBytes:
-			err = fmt.Errorf("the data of all files of a result may have at most %d bytes: upload the file, and return its file_id", MaxFileBytes)
+			err = fmt.Errorf("the data of all files of a result may have at most %d bytes: the tool must upload the file, and return its file_id", MaxFileBytes)
 		}
 		if err != nil {
 			out.add(FileRemark(i, err))

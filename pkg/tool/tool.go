@@ -46,7 +46,8 @@ type Call struct {
 	IdempotencyKey string
 
 	// Idempotent reports whether a worker may repeat the call with the same key when the outcome is unknown. Otherwise
-	// no worker starts it twice (I4), unless the tool's probe has reported that the first start had no effect.
+	// no worker starts it twice (I4), unless the tool's probe has reported that the first start had no effect, or the
+	// call asked a person a question (Resume).
 	Idempotent bool
 
 	// Deadline is the time at which the caller stops waiting.

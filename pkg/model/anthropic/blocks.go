@@ -120,9 +120,9 @@ func (b *contentBlock) arguments() string {
 	}
 }
 
-// whole reports whether a tool call may run: its arguments are a complete object, or the API has stopped its block. cut
-// reports that the output limit or a refusal may have cut the block off. The API stops such a block as well, so then
-// only a complete object counts.
+// whole reports whether a tool call may run: its streamed arguments are a complete object, or the API has stopped its
+// block. cut reports that the output limit or a refusal may have cut the block off. The API stops such a block as well,
+// so then only a complete object counts.
 func (b *contentBlock) whole(cut bool) bool {
 	_, ok := state.CompactObject(b.text.String())
 	return ok || b.stopped && !cut

@@ -10,8 +10,8 @@ import (
 // longestEvent bounds a line of a stream without event names, in bytes.
 const longestEvent = 32 << 20
 
-// named is the body of a stream. If the first event has no name, named puts the type in the data of each event before
-// it as the name: the SDK drops an event without a name, and some compatible servers send only the data.
+// named is the body of a stream. If the first event has no name, named inserts a name before the data of each event:
+// the type in the data. The SDK drops an event without a name, and some compatible servers send only the data.
 type named struct {
 	io.Closer
 	body  *bufio.Reader

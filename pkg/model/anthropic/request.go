@@ -195,8 +195,8 @@ type opaque struct {
 }
 
 // thinking translates a thinking part. It reports false for a part that lacks the content which it must be sent back
-// with, and for one of another family of models than the requested one (A12). A part of an imported transcript names
-// only the provider.
+// with, and for one of another family of models than the requested one (A12). A part of an imported transcript may name
+// only the provider: it counts as one of the requested family.
 func thinking(p state.Part, name string) (sdk.ContentBlockParamUnion, bool) {
 	var o opaque
 	if p.OpaqueBy != provider && p.OpaqueBy != model.SealedBy(provider, name) || json.Unmarshal(p.Opaque, &o) != nil {
