@@ -29,10 +29,11 @@ type Batch struct {
 
 	CountWaiting bool `json:"count_waiting"` // see BatchRequest
 
-	// Counts has the number of runs by status, without statuses that no run has. Deleted runs count with
-	// the status in which they ended. While the gateway stores the runs, and if that failed, Counts may have
-	// fewer runs than Total: a repetition of the request with its key stores the rest. A batch that is
-	// read five minutes after its creation or later counts missing runs as failed, with the reason lost.
+	// Counts has the number of runs by status, without statuses that no run has. Deleted runs count with the status in
+	// which they ended. While the gateway stores the runs, and if that failed, Counts may have fewer runs than Total: a
+	// repetition of the request with its key stores the rest (see [Client.SubmitBatch]). A batch that is read five
+	// minutes after its creation or later counts missing runs as failed, with the reason lost, unless the deployment
+	// waits for a decision about its store (Restore).
 	Counts map[string]int `json:"counts"`
 
 	// Deleted is the number of runs that were deleted. Items lacks them.
@@ -72,7 +73,8 @@ type BatchRun struct {
 // Terminal reports whether the run has ended.
 func (r BatchRun) Terminal() bool { return state.Status(r.Status).Terminal() }
 
-// Asks reports whether the run waits for an approval, an answer, or the result of a client tool or an asynchronous tool.
+// Asks reports whether the run waits for an approval, an answer, or the result of a client tool or an asynchronous
+// tool.
 func (r BatchRun) Asks() bool {
 	if r.Reason == nil {
 		return false

@@ -86,9 +86,10 @@ type ProbeAnswer struct {
 	Result Result
 
 	// Refused reports, for a call that is NotDone, that no later request with its idempotency key has an effect. The
-	// worker then starts the call again at once, with another key. Without Refused, the worker calls the probe again
-	// after the deadline of the call plus a margin, by default 10 seconds. If the answer is still NotDone, it starts
-	// the call again with the same key. A call is started again only once; after that, NotDone counts as Unknown.
+	// worker then starts the call again at once, with another key. Without Refused, NotDone counts only if the probe
+	// was called later than the deadline of the call plus a margin, by default 10 seconds; the worker repeats an
+	// earlier probe then. If NotDone counts, it starts the call again with the same key. A call is started again only
+	// once; after that, NotDone counts as Unknown.
 	Refused bool
 }
 
