@@ -43,7 +43,7 @@ type HookSignal struct {
 	Run     string `json:"run,omitempty"`     // returns the id of a run
 	Message string `json:"message,omitempty"` // returns a text
 	Answer  string `json:"answer,omitempty"`  // returns a text; excludes Message
-	Mode    string `json:"mode,omitempty"`    // of a message: ModeEnqueue, ModeInterrupt or ModeReject
+	Mode    string `json:"mode,omitempty"`    // of a message: ModeEnqueue (the default), ModeInterrupt or ModeReject
 }
 
 // Hook is a hook with its name and its path.
