@@ -141,7 +141,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	case word == actionAccept:
 		content = map[string]any{} // the defaults may suffice
 	default:
-		return nil, errors.New("it is not a JSON object: answer with one")
+		return nil, fmt.Errorf("the form has %d fields: answer with a JSON object that has their values", len(list))
 	}
 	if content == nil {
 		content = map[string]any{}

@@ -167,7 +167,7 @@ func pages(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, erro
 				return
 			}
 		}
-		yield(nil, fmt.Errorf("the server has more than %d pages of tools, the maximum: put more of them on a page", maxPages))
+		yield(nil, fmt.Errorf("the server has more than %d pages of tools, the maximum: configure it to put more tools on a page", maxPages))
 	}
 }
 

@@ -101,7 +101,7 @@ func withoutSecrets(asked *mcp.ElicitParams, secrets *secret.Redactor) (*mcp.Eli
 	}
 	var out mcp.ElicitParams
 	if err := json.Unmarshal([]byte(secrets.Redact(string(b))), &out); err != nil {
-		return nil, fmt.Errorf("the question of the server cannot be read without the secrets in it (%w): the server must keep secrets out of its questions", err)
+		return nil, fmt.Errorf("The question of the server cannot be read without the secrets in it (%w), so no person was asked. Continue without the result; the server must keep secrets out of its questions", err) //nolint:staticcheck // sentences for the model
 	}
 	return &out, nil
 }
