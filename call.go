@@ -13,9 +13,10 @@ import (
 // [Run.ToolResult]. The function of the tool returns it.
 var ErrPending = errors.New("the tool deferred its result")
 
-// IdempotencyKey returns the key of the tool call that ctx belongs to. The key is the same for every attempt at the
-// call, differs for every other call, and is never empty. Pass it to the system that the tool changes. IdempotencyKey
-// panics outside a tool call.
+// IdempotencyKey returns the key of the tool call that ctx belongs to. The key is never empty. It is the same each time
+// a worker executes the call, also in its [Probe], and differs for every other call: if the model makes the same call
+// again, that is another call. Pass the key to the system that the tool changes. IdempotencyKey panics outside a tool
+// call.
 func IdempotencyKey(ctx context.Context) string {
 	c, ok := tool.CallFrom(ctx)
 	if !ok || c.IdempotencyKey == "" {
@@ -56,8 +57,9 @@ type askError struct {
 func (e *askError) Error() string { return "a person must answer: " + e.question }
 
 // Ask returns an error with a question to a person, for the function of a tool to return. The run waits for
-// [Run.Answer]; then a worker calls the function again, and [Answered] returns the answer. keep is stored as JSON and
-// holds all that the function needs to continue; it may be nil. If keep does not encode as JSON, the call fails.
+// [Run.Answer]; then a worker calls the function again from its beginning, and [Answered] returns the answer. keep is
+// stored as JSON and holds all that the function needs to continue; it may be nil. If keep does not encode as JSON, the
+// call fails and nobody is asked.
 func Ask(question string, keep any) error { return &askError{question, keep} }
 
 // Answered returns the answer to the question that an earlier execution of the same call asked with [Ask], and decodes

@@ -116,10 +116,11 @@ func Dial(url string, o DialOptions) (*Client, error) {
 	return &Client{api: c}, nil
 }
 
-// PutAgent stores a version of an agent. An unchanged definition makes no new version, unless its tools come from a
-// source that lists them, such as an MCP server, and a run has used the latest version: the new version lists them
-// again. In a tenant with review, PutAgent stores a draft, with Saved.Status "draft", that no run uses until an author
-// or an admin who has not saved it publishes it. The error is ErrInvalid if the definition has mistakes; it names them.
+// PutAgent stores a version of an agent. A definition that equals the latest version makes no new one, unless its tools
+// come from a source that lists them, such as an MCP server, and a run has used that version: the new version lists
+// them again. In a tenant with review, PutAgent stores a draft instead of a new version, with Saved.Status "draft"; no
+// run uses the draft until an author or an admin who has not saved it publishes it. The error is ErrInvalid if the
+// definition has mistakes.
 func (c *Client) PutAgent(ctx context.Context, a Agent) (Saved, error) {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -169,8 +170,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 }
 
 // SubmitBatch stores 1 to 1,000 runs, whose own Keys must be empty. The gateway checks all of them before it stores the
-// first one. If a failure of a server leaves some of them stored, another call with the same Key and the same runs
-// completes the batch.
+// first one. After an error of a server, some of them may be stored, and these execute: another call with the same Key
+// and the same runs completes the batch. Without a Key in b, another call makes another batch.
 func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
 	for i, s := range b.Runs {

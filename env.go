@@ -19,8 +19,8 @@ import (
 // and Audience of OIDC are unset, it also sets the unset fields of OIDC; otherwise it leaves OIDC as it is. It takes
 // the API keys of the models of o and of the built-in providers from NAME_API_KEY, such as ANTHROPIC_API_KEY; workers
 // use those that WorkerOptions.Keys lacks. Workers and hooks look for secret://NAME in TURNPIKE_SECRET_NAME. [Open]
-// reports values that cannot be read. Set Models before the call. No other function of this package reads the
-// environment.
+// reports values that cannot be read. Set Models before the call. Without FromEnv, the package reads no variable
+// TURNPIKE_* and no API key from the environment.
 func FromEnv(o *Options) {
 	text := func(into *string, name string) {
 		if *into == "" {

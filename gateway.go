@@ -22,7 +22,9 @@ import (
 type Auth interface {
 	// Authenticate returns the caller of a request. The gateway responds to an error that wraps ErrUnauthenticated with
 	// 401, to an [*Error] with its Status, and to any other error with 500 or more, usually 503. Authenticate must be
-	// safe for concurrent use. While an event stream or a wait is open, the gateway calls it every two seconds.
+	// safe for concurrent use, and must not read the body. While an event stream or a wait is open, the gateway calls
+	// Authenticate with its request every two seconds, and ends the stream or the wait when Authenticate refuses the
+	// caller.
 	Authenticate(r *http.Request) (Principal, error)
 }
 
@@ -126,8 +128,9 @@ func (a requests) Authenticate(context.Context, string) (access.Principal, error
 type GatewayOptions struct {
 	Auth Auth
 
-	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com, without a path. Without
-	// PublicURL people can log in at the OpenID provider only at localhost and loopback addresses.
+	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com, without a path. It
+	// must begin with https, except at localhost and loopback addresses. Without PublicURL people can log in at the
+	// OpenID provider only if they reach the gateway at localhost or a loopback address.
 	PublicURL string
 
 	// Hosts are the names that clients may use for the gateway, in addition to the host of PublicURL, localhost, IP
@@ -203,8 +206,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.
 
 // Run accepts submissions and aborts over NATS, fires schedules, reads the streams of triggers, and deletes runs whose
 // retention has passed and unused files, until ctx ends. Then it ends streams of events, so that their readers
-// reconnect to another gateway, and waits up to two seconds for pending messages. It returns an error if it cannot
-// subscribe, or if it was called before. At least one gateway of a deployment must run.
+// reconnect to another gateway, waits up to two seconds for pending messages, and returns nil. The Gateway must not
+// serve requests after Run has returned. Run returns an error if it cannot subscribe, or if it was called before. At
+// least one gateway of a deployment must run.
 func (g *Gateway) Run(ctx context.Context) error {
 	if g.started.Swap(true) {
 		return errTwice

@@ -8,9 +8,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
-// Secret is a password, a key or a certificate: either its text, or the name of a file that has it. The file is read at
-// each connection, so that a program can replace it; a new file of NKey must have the same key. The files of TLS.CA, of
-// the login at Sentinels, of NATS.Keys and of OIDC.ClientSecret are read only once. The zero value is not a secret.
+// Secret is a password, a key or a certificate: either its text, or the name of a file that has it, but not both. The
+// file is read at each connection, so that a program can replace it; a new file of NKey must have the same key. The
+// files of TLS.CA, of the login at Sentinels, of NATS.Keys and of OIDC.ClientSecret are read only once. The zero value
+// means that there is none.
 type Secret struct {
 	Text string
 	File string

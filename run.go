@@ -14,9 +14,9 @@ import (
 
 // Run is a handle to one run. It has no connection and no state: it may be copied, several handles to the same run may
 // exist, and it is safe for concurrent use. Methods that change the run make up to five tries while the servers are
-// unavailable, and a change happens at most once per call. After ErrUnavailable it may or may not have happened, and
-// another call may repeat it, except Signal with the same SignalID. Cancel may return ErrEnded if an earlier try of the
-// same call succeeded.
+// unavailable, and a change happens at most once per call. After ErrUnavailable, ErrClosed or the error of ctx the
+// change may or may not have happened, and another call may repeat it, except Signal with the same SignalID. Cancel may
+// return ErrEnded if an earlier try of the same call succeeded.
 type Run struct {
 	c  *Client
 	id string
@@ -76,8 +76,8 @@ func (r *Run) until(ctx context.Context, done func(Info) bool) (Info, error) {
 
 // Events yields the events of the run after number after, until the run has ended, ctx ends, or the caller breaks the
 // loop. Events reconnects: it yields each committed event once, in order. Live events (Seq 0) may be lost. If the
-// server refuses the request, 120 reconnections in a row fail (30 seconds if each fails at once), or ctx ends, the last
-// pair has the error.
+// server refuses the request, 120 reconnections in a row fail (30 seconds if each fails at once), ctx ends or the
+// Deployment is closed, the last pair has the error.
 func (r *Run) Events(ctx context.Context, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, end := r.c.bound(ctx)

@@ -32,10 +32,10 @@ type probe struct {
 	call    tool.Func // nil: f was nil
 }
 
-// NewTool returns a tool that calls f. Its schema is that of In, a struct or a map: names are those of encoding/json,
-// fields without omitempty or omitzero are required, unknown keys are refused, and a tag `jsonschema:"…"` describes a
-// field. f never receives arguments that the schema refuses; the model reads the reason. Out is a string, a
-// [tool.Result], or any type that encodes as JSON.
+// NewTool returns a tool that calls f. Its schema is that of In, a struct or a map, or the one of the option [Schema].
+// The names of fields are those of encoding/json, fields without omitempty or omitzero are required, unknown fields of
+// a struct are refused, and a tag `jsonschema:"…"` describes a field. f never receives arguments that the schema
+// refuses; the model reads the reason. Out is a string, a [tool.Result], or any type that encodes as JSON.
 //
 // f must be safe for concurrent use. Its context ends at the timeout, when the run is cancelled or interrupted or
 // reaches its deadline, and when the worker stops or loses the turn. The model reads the text of an error. A function
@@ -72,7 +72,7 @@ func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonsche
 	var err error
 	if len(t.def.Schema) > 0 {
 		if err = json.Unmarshal(t.def.Schema, &s); err != nil {
-			err = fmt.Errorf("correct the JSON Schema that the tool has: %w", err)
+			err = fmt.Errorf("the option Schema has no valid JSON Schema (%w): correct it", err)
 		}
 	} else if s, err = infer(); err != nil {
 		err = fmt.Errorf("the type %s has no JSON Schema (%w): use other types, or the option Schema", t.in, err)
@@ -219,8 +219,8 @@ func Timeout(d time.Duration) ToolOption {
 	}
 }
 
-// Retries makes the worker call the function up to n times more within the same call, under the same
-// key, when it returns an error made by [Again]. It requires Idempotent.
+// Retries makes the worker call the function up to n times more within the same call, under the same key, when the
+// function returns an error made by [Again] whose delay ends before the timeout of the call. It requires Idempotent.
 func Retries(n int) ToolOption {
 	return func(t *Tool) {
 		if n < 0 {
@@ -234,7 +234,7 @@ func Retries(n int) ToolOption {
 // and the [IdempotencyKey] of the call, and returns tool.Done with the result, tool.NotDone, or tool.Unknown; an error
 // counts as Unknown. If f still returns NotDone some seconds after the deadline of the call, the worker calls the tool
 // once more, with the same key. f must not change anything, and may be called several times. In and Out must be those
-// of the tool.
+// of the tool. A tool cannot have both Probe and Idempotent.
 func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolOption {
 	p := &probe{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
 	if f != nil {

@@ -101,8 +101,9 @@ func (d *Deployment) Work(ctx context.Context, o WorkerOptions) error {
 var errTwice = errors.New("turnpike: Run was called twice: create another worker or gateway")
 
 // Run takes turns until ctx ends or Stop is called. Then it lets turns in flight finish within ShutdownGrace, releases
-// the others without counting an attempt, and returns nil. If the store does not answer, it returns a few seconds
-// later, and the leases expire. It returns an error if it cannot subscribe at the start, or if it was called before.
+// the others without counting an attempt, and returns nil. If the store does not answer then, Run returns a few seconds
+// after the grace, and the leases expire. Run returns an error if it cannot subscribe at the start, or if it was called
+// before.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {
@@ -144,6 +145,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if the worker can take turns: the store and the bus answer, the deployment does not wait for a
-// decision about its store, and at most 100 calls run on past their time limits. Otherwise the error names all causes.
+// Ready returns nil if the worker could take turns now: the store and the bus answer, the deployment does not wait for
+// a decision about its store, and at most 100 calls run on past their time limits. Otherwise the error names all
+// causes. Ready does not say whether Run has been called or has returned.
 func (w *Worker) Ready(ctx context.Context) error { return w.worker.Ready(ctx) }
