@@ -28,10 +28,10 @@ func (ts *tools) maxResult(spec *agent.CompiledTool) int {
 }
 
 // reserve splits the batches of a turn's calls so that the largest results that the calls of a batch may have, without
-// images and files, fit into most bytes together. It reserves memory for those of all calls or, if that is less, of two
-// such batches. most is MaxTurnAnswers or a tenant's share of the budget, whichever is less, but at least the largest
-// result. If the memory is not free, reserve journals the response, and then waits. The error is that of the journal,
-// or the cause that ended ctx.
+// images and files, fit together into the memory for one batch: MaxTurnAnswers or a tenant's share of the budget,
+// whichever is less, but at least the largest result. It reserves memory for the results of all calls or, if that is
+// less, of two such batches. If the memory is not free, reserve journals the response, and then waits. The error is
+// that of the journal, or the cause that ended ctx.
 func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []state.OpenCall, batches [][]int) ([][]int, error) {
 	// A turn that makes calls a second time returns its memory first: a turn must not wait while
 	// it holds some.

@@ -77,9 +77,10 @@ func loaded(provider string, messages []state.Message) map[string]int64 {
 	return sizes
 }
 
-// load puts the contents of uploaded files into the request, once for all tries. It waits until the worker has the
-// memory. The error is a *model.Error: of class InvalidRequest if the worker has no storage for files or a file does
-// not exist, Cancelled if ctx ended during the wait, and Transport if a file cannot be read, also because ctx ended.
+// load puts the contents of uploaded files into the request, once for all tries: of the files in messages of users, and
+// of those in tool results that fit in addition (see loaded). It waits until the worker has the memory. The error is a
+// *model.Error: of class InvalidRequest if the worker has no storage for files or a file does not exist, Cancelled if
+// ctx ended during the wait, and Transport if a file cannot be read, also because ctx ended.
 func (c *modelCall) load(ctx context.Context) error {
 	if c.files != nil {
 		return nil

@@ -113,8 +113,8 @@ func requestOf(t *Turn, p hook.Point) hook.Request {
 }
 
 // observe records the outcome of a model call for hooks that only watch. Performer.Recorded calls the post_sampling
-// hooks once the store has the response, and Performer.Failed calls the stop_failure hooks after the commit. The error
-// is a *NotLoadedError.
+// hooks once the store has the response; a response for another purpose than the turn, such as a summary, has none.
+// Performer.Failed calls the stop_failure hooks after the commit. The error is a *NotLoadedError.
 func (h *hooks) observe(ctx context.Context, t *Turn, ev loop.Event) error {
 	switch ev := ev.(type) {
 	case loop.ModelFailed:

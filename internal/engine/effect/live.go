@@ -46,9 +46,9 @@ func (v *live) delta(t *Turn) api.Live {
 	return l
 }
 
-// progress returns a function that publishes the progress of a call, at most once in each progressInterval; it drops
-// the other reports. The function is safe for concurrent use, and a tool that ignores its time limit may call it
-// after the turn has ended.
+// progress returns a function that publishes the progress of a call for readers of the run's live events, at most once
+// in each progressInterval; it drops the other reports. The function is safe for concurrent use, and a tool that
+// ignores its time limit may call it after the turn has ended.
 func (v *live) progress(t *Turn, c state.OpenCall) func(text string) {
 	id, l := t.Run.ID, v.event(t, state.LiveToolProgress)
 	l.CallID, l.Name = c.ID, c.Name

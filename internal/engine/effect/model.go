@@ -314,9 +314,9 @@ func (c *modelCall) tried(ctx context.Context, err error, failure *model.Error) 
 	c.debug(c.reservation.done(ctx, c.resp.Usage, failureOf(err)), "rate limit")
 }
 
-// refused returns the error of a call that an open breaker refuses: e, that of the breaker, unless the breaker only
-// waits for the trial call of another run, this call has not failed before, and the run cannot switch to another
-// model. Then it is a *delayedError: a long trial would otherwise end many runs.
+// refused returns the error of a call that an open breaker refuses with e. That is e, except if the breaker only waits
+// for the trial call of another run, this call has not failed before, and the run cannot switch to another model. Then
+// it is a *delayedError: with e, a long trial would end many runs.
 func (c *modelCall) refused(e *model.Error) error {
 	if c.failed > 0 || c.reservation.elsewhere || !errors.Is(e, model.ErrTrial) {
 		return e

@@ -65,8 +65,8 @@ type outcome struct {
 
 // run makes the calls of a turn in batches. It journals the start marks of each batch before the first call of the
 // batch starts, and each result when it arrives; it may leave a small last result to the commit (Journal.Hold). In all
-// attempts together each call starts at most once, unless its tool is idempotent or only reads the history, or a probe
-// has found that the call was not executed (I3, I4).
+// attempts together each call starts at most once, unless its tool is idempotent or only reads the history, a probe has
+// found that the call was not executed, or the call has only asked a person a question (I3, I4).
 func (ts *tools) run(ctx context.Context, t *Turn, effect loop.RunTools) (loop.Event, error) {
 	a, err := ts.agent(ctx, t)
 	if err != nil {

@@ -36,10 +36,10 @@ type Turn struct {
 	notes    <-chan hook.Answer // of these hooks
 }
 
-// Journal writes what effects must store of a turn before its commit. The comment of each method states what is
-// durable when it returns nil. If a method returns an error, the caller must not start what the write had to precede.
-// If the store reports an abort or an interrupt, the method ends the context of the turn: callers check the context
-// before they start anything (I7). log is the log of the run as the loop decided it last.
+// Journal writes what effects must store of a turn before its commit. The comment of each method states what is durable
+// when it returns nil. If a method returns an error, the caller must not start what the write had to precede. If the
+// store has an abort or an interrupt for the turn, the method ends the context of the turn, and may return nil: callers
+// check the context before they start anything (I7). log is the log of the run as the loop decided it last.
 type Journal interface {
 	// Response makes the whole log durable, and with it the response that ends it.
 	Response(ctx context.Context, log []state.Entry) error
