@@ -15,7 +15,7 @@ import (
 
 // Delete deletes a file. The error is an *InUseError if something refers to the file, which then stays, or a
 // *MissingError. It wraps state.ErrChanged if another deletion stays undecided, or other requests keep changing the
-// file. After any other error the deletion may be completed later, by another call of Delete or by Sweep.
+// file. After any other error another request for the file or Sweep may complete the deletion later.
 func (s *Files) Delete(ctx context.Context, tenant, id string) error {
 	return s.remove(ctx, tenant, id, func(*record, time.Time) bool { return true })
 }
@@ -234,8 +234,8 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 
 // Sweep deletes the files of a tenant for which it has found no reference since Keep, continues deletions that are
 // older than takeOverDelay, and deletes the objects that unfinished uploads have left. It returns the number of files
-// deleted because they had no references. An error about one file does not keep it from the others; it returns all such
-// errors joined. If ctx ends, it may return nil before it has examined all files.
+// deleted because they had no references. An error about one file does not keep it from the other files, and it returns
+// all such errors joined; any other error ends it. If ctx ends, it may return nil before it has examined all files.
 func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
 	// In this order: an upload that completes in between then has its document.
 	objects, err := s.objects.ObjectNames(ctx, tenant)

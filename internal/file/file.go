@@ -301,7 +301,8 @@ func (s *Files) IDs(ctx context.Context, tenant string) ([]string, error) {
 }
 
 // Open returns the content of a file, which the caller must close. The error is a *MissingError or a *ContentError.
-// Open does not read the document of the file, so it may also return the content of a file that is being deleted.
+// Open does not read the document of the file, so it may also return the content of a file that is being deleted, or
+// whose upload has not been completed.
 func (s *Files) Open(ctx context.Context, tenant, id string) (io.ReadCloser, error) {
 	if _, ok := madeAt(id); !ok {
 		return nil, &MissingError{id}

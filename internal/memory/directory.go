@@ -101,10 +101,10 @@ func (d *Directory) place(path string) error {
 	return nil
 }
 
-// Put writes a file at a path that CheckPath accepts, in a new version. An error is a text for the model; d is then
-// unchanged. Put refuses a path that conflicts with a file or a directory, a text with control characters or that is
-// not UTF-8, a file beyond MaxFiles, and a change after which the paths and contents of all files have more than limit
-// bytes, and more than before.
+// Put writes a file in a new version. The caller must have checked the path with CheckPath. An error is a text for the
+// model; d is then unchanged. Put refuses a path that conflicts with a file or a directory, a text with control
+// characters or that is not UTF-8, a file beyond MaxFiles, and a change after which the paths and contents of all files
+// have more than limit bytes, and more than before.
 func (d *Directory) Put(path string, f File, limit int) error {
 	if err := d.place(path); err != nil {
 		return err

@@ -49,8 +49,9 @@ func Export(f Format, messages []state.Message) (Document, error) {
 	return d, nil
 }
 
-// Write writes the document that Export returns as JSON, message by message: it holds at most one encoded message, or
-// the text of all system messages. It may read messages twice. It reports an unknown format before it writes anything.
+// Write writes the document that Export returns as JSON, piece by piece: it holds at most one message of the document,
+// or the text of all system messages. It may read messages twice. It reports an unknown format before it writes
+// anything.
 func Write(w io.Writer, f Format, messages iter.Seq[state.Message]) error {
 	if err := f.Check(); err != nil {
 		return err

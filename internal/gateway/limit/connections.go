@@ -91,9 +91,9 @@ func (one *connection) close() {
 	}
 }
 
-// Use counts the connection of a request for its caller, and no longer for the caller before, or returns the problem
-// that refuses the request. It counts no connection that is closed or that Accept has not accepted. ctx must be that
-// of the request.
+// Use counts the connection of a request for its caller, and no longer for the caller before. If the limits do not
+// permit that, Use returns the problem that refuses the request, and the connection counts as before. It counts no
+// connection that is closed or that Accept has not accepted. ctx must be that of the request.
 func (c *Connections) Use(ctx context.Context, caller access.Caller) error {
 	one, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {

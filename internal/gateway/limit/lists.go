@@ -20,9 +20,9 @@ const (
 	listsWait = 5 * time.Second
 )
 
-// Lists returns a function that wraps handlers of responses that may be large. All these handlers together serve at
-// most four requests of a tenant (listsAtOnce) at the same time. Others wait up to 5 s (listsWait), and are then
-// refused with status 429. The context of a request must contain its caller.
+// Lists returns a function that wraps handlers of responses that may be large. All handlers that this function has
+// wrapped serve together at most four requests of a tenant (listsAtOnce) at the same time. Others wait up to 5 s
+// (listsWait), and are then refused with status 429. The context of a request must contain its caller.
 func Lists() func(exchange.Handler) exchange.Handler {
 	lists := turnstile.New(listsAtOnce, listsWait)
 	return func(h exchange.Handler) exchange.Handler {

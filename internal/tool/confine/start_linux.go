@@ -30,9 +30,9 @@ type order struct {
 // capabilities are those that a process needs in its own namespaces until it has confined itself.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 
-// Start starts a command. name is the name of its program in definitions of agents, for Config.Network. The caller
-// keeps the command's input, output and Wait, and must call Process.Close once the command has ended. The error wraps
-// ErrRefused if the system cannot confine programs.
+// Start starts a command. name is the name of its program in definitions of agents, for Config.Network. The caller sets
+// the command's input and output before, as for cmd.Start; afterwards it must call cmd.Wait, and then Process.Close.
+// The error wraps ErrRefused if the system cannot confine programs.
 func (c *Confinement) Start(name string, cmd *exec.Cmd) (*Process, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err

@@ -41,9 +41,9 @@ type Config struct {
 	Idle time.Duration
 }
 
-// Caller makes calls of the tools of MCP servers. Each call has a session for itself. Caller keeps the session, if it
-// still works, for a later call of the same server with the same secrets by the same tenant. Caller is safe for
-// concurrent use.
+// Caller makes calls of the tools of MCP servers. No two calls use a session at the same time. Caller keeps a session
+// that still works until it has been idle for Config.Idle, for later calls of the same server with the same secrets by
+// the same tenant. Caller is safe for concurrent use.
 type Caller struct {
 	guard  *guard.Guard
 	client *http.Client

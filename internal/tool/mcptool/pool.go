@@ -84,8 +84,9 @@ func (t target) key(tenant string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// acquire returns a session of a tenant for exclusive use, a new one if none is idle. It waits while the maximum number
-// is in use. The caller must call release.
+// acquire returns a session of a tenant with a server for exclusive use, a new one if none is idle. While the maximum
+// number of these sessions is in use, it waits until one is free or ctx ends. The caller must call release, unless
+// there is an error.
 func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve Resolve) (*lease, error) {
 	t, err := fill(s, resolve)
 	if err != nil {
@@ -114,7 +115,7 @@ func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve R
 	case l.pool.slots <- struct{}{}:
 	case <-ctx.Done():
 		l.leave()
-		return nil, fmt.Errorf("MCP server %q was not called, since %d calls of it are in flight, the maximum of this worker (%w): retry later", s, cap(l.pool.slots), context.Cause(ctx))
+		return nil, fmt.Errorf("MCP server %q was not called, since this tenant has %d calls of it in flight at this worker, the maximum (%w): retry later", s, cap(l.pool.slots), context.Cause(ctx))
 	}
 	if l.session = l.reuse(); l.session != nil {
 		return l, nil
