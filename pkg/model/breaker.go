@@ -71,9 +71,9 @@ func (b *Breakers) Allow(name string) *Error {
 	}
 }
 
-// Done records the outcome of a call. Overload, transport errors and timeouts count as failures. A cancelled call
-// counts neither way; after a rest another call may then test. Any other outcome closes the breaker, including a rate
-// limit, which has its own delay.
+// Done records the outcome of a call. Overload, transport errors and timeouts count as failures: as many in a row as
+// the policy says open the breaker, and during a test one does. A cancelled call counts neither way; after a rest
+// another call may then test. Any other outcome closes the breaker, including a rate limit, which has its own delay.
 func (b *Breakers) Done(name string, err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

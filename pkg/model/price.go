@@ -198,7 +198,7 @@ const (
 // Input and output are required. cache_read and cache_write default to input, and cache_write_1h, also if it is 0, to
 // cache_write. web_search, web_fetch and code_execution are dollars per use. Above has the prices of a call with a
 // longer prompt. The error joins the first mistake of each model, with the model and the field. If data is not a
-// mapping in YAML, the error is only that.
+// mapping in YAML, or the value of a model is not one, the error is only that.
 func ParsePrices(data []byte) (Prices, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

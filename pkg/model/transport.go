@@ -37,9 +37,10 @@ func Direct(c *http.Client) *http.Client {
 	return &direct
 }
 
-// Endpoint returns the URL and the key for a request. At the provider's own address, which also applies if r has none,
-// a request without a key gets that of the provider. At any other address it gets only its own key: the provider's key
-// is never sent to a server that an agent's definition names. The error is a *Error.
+// Endpoint returns the URL and the key for a request to a provider, whose own address is baseURL and whose key is
+// apiKey. A request without an address goes to baseURL. If the address is exactly baseURL, a request without a key gets
+// apiKey. At any other address it gets only its own key: the provider's key is never sent to a server that an agent's
+// definition names. The error is a *Error.
 func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, error) {
 	base, key := r.BaseURL, r.APIKey
 	if base == "" || base == baseURL {
