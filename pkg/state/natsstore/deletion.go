@@ -110,8 +110,9 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	return fmt.Errorf("delete run %s: other processes changed it %d times in a row: retry", id, maxConflicts)
 }
 
-// purge removes the messages of a deleted run, except its marker, and the list of its descendants. last is the
-// sequence of the message before the marker, or a higher one if the caller does not know it.
+// purge removes the messages of a deleted run, except its marker, and the list of its descendants, after a fold of the
+// figures in these messages. last is the sequence of the message before the marker, or a higher one if the caller does
+// not know it.
 func (s *Store) purge(ctx context.Context, id state.RunID, last uint64) error {
 	// The figures of the run's ends are in its messages until they are folded.
 	if err := s.foldThrough(ctx, last); err != nil {

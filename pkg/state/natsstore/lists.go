@@ -116,8 +116,8 @@ func (l lists) remove(k listKey, id state.RunID) {
 	}
 }
 
-// keysOf returns the lists that together have all runs that a filter selects: the shorter ones, if
-// both those of a status and that of an agent would do; the caller holds s.mu.
+// keysOf returns lists that together have all runs that a filter selects, and perhaps others. If both those of a status
+// or a wait and that of an agent would do, it returns the shorter ones. The caller holds s.mu.
 func (l lists) keysOf(f state.Filter) []listKey {
 	var keys []listKey
 	add := func(kind, name string) {

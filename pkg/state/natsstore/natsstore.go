@@ -86,8 +86,9 @@ var _ state.Store = (*Store)(nil)
 
 // Open creates missing streams, raises replicas that are lower than Config asks for, enables message TTLs, and returns
 // when the index is up to date. It uses an existing stream that it cannot change as it is, and logs that. With
-// Config.ReadOnly it changes no stream. It refuses a stream of runs with max_age or max_msgs_per_subject, which would
-// delete runs. ctx bounds only Open. The caller must close nc itself, after the store.
+// Config.ReadOnly it creates and changes no stream, and fails if one is missing. It refuses a stream of runs with
+// max_age or max_msgs_per_subject, which would delete runs. ctx bounds only Open. The caller must close nc itself,
+// after the store.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "turnpike"

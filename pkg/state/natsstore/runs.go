@@ -16,8 +16,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Create implements state.Runs. It takes the key first; after a crash in between, the next caller
-// creates the run that the key names. A key that names a deleted run is free.
+// Create implements state.Runs. If the run has a key, Create takes the key first; after a crash in between, the next
+// call with the key creates the run that the key names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
 		return s.freeKey(ctx, s.keySubject(record.KeyName(n.State.Tenant, n.Key)), deleted)
