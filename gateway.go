@@ -158,7 +158,7 @@ type Gateway struct {
 }
 
 // NewGateway returns a gateway that checks definitions against what Options names. o.Auth is required. With
-// Options.Metrics, a Deployment has at most one gateway.
+// Options.Metrics, a Deployment has at most one gateway: another call of NewGateway fails, even after Run has returned.
 func (d *Deployment) NewGateway(o GatewayOptions) (*Gateway, error) {
 	cfg := d.gatewayConfig()
 	secrets := definition.Secrets{Dir: o.SecretsDir, Getenv: d.o.getenv}

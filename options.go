@@ -69,8 +69,8 @@ type OIDC struct {
 	// tenant and roles.
 	Claims string
 
-	// ClientID, ClientSecret and Scopes are those of the login of the page. ClientSecret is read once, by KeyAuth.
-	// Default: the audience; none; and openid, profile, email.
+	// ClientID, ClientSecret and Scopes are those of the login of the page. ClientSecret is read once, by KeyAuth. The
+	// login adds openid to Scopes that lack it. Default: the audience; none; and openid, profile, email.
 	ClientID     string
 	ClientSecret Secret
 	Scopes       []string
@@ -85,7 +85,7 @@ type Redis struct {
 	// Confirm names the copies that must have a write before the store acknowledges it, except for writes that may be
 	// lost, such as those of leases (see redisstore.Config): off for none but the memory of the server, replicas:N for
 	// the memory of N replicas, aof for the append-only file of the server, or aof:N for that file and those of N
-	// replicas. Default off.
+	// replicas. A write that is not confirmed within a second fails, but may be stored all the same. Default off.
 	Confirm string
 }
 

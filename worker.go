@@ -60,7 +60,7 @@ type Worker struct {
 
 // NewWorker returns a worker that uses the models, tools, hooks and loops of Options. It takes no turns before Run. The
 // error names settings of o that are invalid or contradict each other. With Options.Metrics, a Deployment has at most
-// one worker.
+// one worker: another call of NewWorker fails, even after Run has returned.
 func (d *Deployment) NewWorker(o WorkerOptions) (*Worker, error) {
 	keys := maps.Clone(d.o.keys)
 	if keys == nil {
