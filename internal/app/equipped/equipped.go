@@ -13,9 +13,9 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 )
 
-// Worker returns a worker with the standard set and the parts in w; w takes precedence. mock, a
-// JSON array of responses, replaces the model of every agent unless it is empty. Sessions with MCP
-// servers end when the deployment is closed.
+// Worker returns a worker with the parts in w and the standard set; a part of w replaces the standard one of the same
+// name. The NATS connection and the prefix are those of d, whatever cfg has. mock, a JSON array of responses, replaces
+// the model of every agent unless it is empty. Sessions with MCP servers end when d is closed.
 func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock string) (*worker.Worker, error) {
 	cfg.NATS, cfg.Prefix = d.NATS, d.Config().Prefix
 	set, err := standard.New(cfg)

@@ -19,10 +19,11 @@ func Config(p app.Programs, withheld ...string) standard.Confinement {
 	return standard.Confinement{Mode: p.Confinement, Network: p.Network, Read: p.Read, Write: p.Write, Home: p.Home, Memory: p.MemoryMiB << 20, Withheld: withheld}
 }
 
-// Dev returns the confinement of programs on a developer's own machine: that of Config, with other defaults. Unless
-// p.Network is set, they have the network, because most programs are downloaded. Unless p.Read is set, they can read
-// the working directory, where developers write them, unless it is or contains the developer's home directory. Unless
-// p.Home is set, their home is in dataDir, if that exists, so that they are downloaded once.
+// Dev returns the confinement of programs on a developer's own machine. It is that of Config, with dataDir withheld too
+// and with other defaults. Unless p.Network is set, programs have the network, because most are downloaded. Unless
+// p.Read is set, they can read the working directory, where developers write them, unless it is or contains the
+// developer's home directory. Unless p.Home is set, their home is dataDir/mcp, if dataDir exists, so that they are
+// downloaded once.
 func Dev(p app.Programs, dataDir string, withheld ...string) standard.Confinement {
 	if p.Network == nil {
 		p.Network = []string{"*"}

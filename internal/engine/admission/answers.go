@@ -156,8 +156,9 @@ func (r *Reservation) Grow(n int64) bool {
 	return true
 }
 
-// GrowTo reserves memory until the reservation has n bytes, or the whole budget if n is more, if it is free now. It
-// reports whether the reservation has them. The only reservation of a tenant may have more than the tenant's share.
+// GrowTo raises a smaller reservation to n bytes, or to the whole budget if n is more, if the memory for that is free
+// now. It reports whether the reservation then has at least those bytes; if not, the reservation is unchanged. The only
+// reservation of a tenant may have more than the tenant's share.
 func (r *Reservation) GrowTo(n int64) bool {
 	a := r.of
 	a.mu.Lock()

@@ -17,7 +17,8 @@ const sharedFor = time.Hour
 // for concurrent use.
 //
 // On a worker that several tenants share, Tenants also limits how many turns from the queues for noisy tenants work
-// at the same time. A turn works while it uses the store and the bus, and rests while it waits for a model, a tool or
+// at the same time: Await and Work wait for a place. Enter, and Work when its context ends, may exceed the limit. A
+// turn works while it uses the store and the bus, and rests while it waits for a model, a tool or
 // a hook. Without this limit a turn of another tenant would get a slot at once, but would then wait behind all of
 // those turns at the store, at the bus and for the processor.
 type Tenants struct {
@@ -129,9 +130,9 @@ func (u *Turn) count(turns, working int) {
 	}
 }
 
-// Await waits until one more turn from the queues for noisy tenants may work, or until ctx ends; it then returns the
-// error of ctx. It reserves nothing, so another turn may take that place first. Calls of Await and Work that wait are
-// served in the order of their arrival.
+// Await waits until one more turn from the queues for noisy tenants may work, or until ctx ends, and returns ctx.Err().
+// It reserves nothing, so another turn may take that place first. Calls of Await and Work that wait are served in the
+// order of their arrival.
 func (t *Tenants) Await(ctx context.Context) error {
 	t.acquire(ctx)
 	t.mu.Lock()
@@ -201,9 +202,9 @@ func (t *Tenants) Shared() bool {
 // isShared reports whether tenants share the worker. The caller holds mu.
 func (t *Tenants) isShared() bool { return !t.shared.IsZero() && time.Since(t.shared) < sharedFor }
 
-// Noisy reports whether a tenant has more than state.NoisyAbove turns in flight here and, in addition, at least
-// half of its even share of the slots or, on a worker that tenants share, at least half of maxWorking working
-// turns.
+// Noisy reports whether a tenant has more than state.NoisyAbove turns in flight here and, in addition, at least half of
+// an even share of the slots or, on a worker that tenants share, at least half of maxWorking working turns. The even
+// share is that among the tenants with turns in flight here.
 func (t *Tenants) Noisy(tenant string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,7 +23,7 @@ type Unsaved struct {
 }
 
 // Outcome is the outcome of a call, or of calls that run at once. The caller must call Returned when the calls
-// have returned, and Saved at the end. A nil Outcome may be used.
+// have returned, and Saved at the end, also if it has made no call. On a nil Outcome both do nothing.
 type Outcome struct {
 	all   *Unsaved
 	calls int
@@ -39,9 +39,9 @@ type Outcome struct {
 // time may exceed it.
 func NewUnsaved(limit int) *Unsaved { return &Unsaved{limit: limit} }
 
-// Start waits until the limit allows the outcomes of that many more calls, until no others count, or until ctx ends;
-// the caller must check ctx before it makes the calls. Before a turn calls Start, it must mark its earlier outcome in
-// the same Unsaved as Saved.
+// Start waits, after the calls of Start that came before, until the limit allows the outcomes of that many more calls,
+// until no others count, or until ctx ends; the caller must check ctx before it makes the calls. Before a turn calls
+// Start, it must mark its earlier outcome in the same Unsaved as Saved.
 func (u *Unsaved) Start(ctx context.Context, calls int) *Outcome {
 	o := &Outcome{all: u, calls: calls}
 	if o.enter() {

@@ -23,10 +23,10 @@ const (
 	headerTimeout = 10 * time.Second
 )
 
-// Listen serves h, the result of Handler, on a listener until ctx ends. Then open requests may
-// finish for ten seconds; the error is context.DeadlineExceeded if some do not. The http.Server
-// has no WriteTimeout, because streams last as long as the gateway: h limits the time of each
-// write. The limit for reading applies to headers only, because bodies have their own.
+// Listen serves h, the result of Handler, on a listener until ctx ends. Then open requests may finish for ten seconds.
+// If some do not, Listen returns context.DeadlineExceeded and leaves their connections open. The http.Server has no
+// WriteTimeout, because streams last as long as the gateway: h limits the time of each write. The limit for reading
+// applies to headers only, because bodies have their own.
 func (s *Server) Listen(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler: h, ErrorLog: ConnectionLog(s.cfg.Log), ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 4 * maxHeader,

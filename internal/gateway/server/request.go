@@ -105,8 +105,9 @@ func (p *patient) Write(b []byte) (written int, err error) {
 	}
 }
 
-// recovered runs a handler, and converts a panic to an error. If a part of the response was sent, or the handler
-// panicked with http.ErrAbortHandler, it ends the connection instead: a partial response must not look complete.
+// recovered runs a handler, and logs and converts a panic to an error. If a part of the response was sent, it panics
+// with http.ErrAbortHandler instead, with which net/http ends the connection or the HTTP/2 stream: a partial response
+// must not look complete. It passes on a panic with http.ErrAbortHandler.
 func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (err error) {
 	defer func() {
 		p := recover()

@@ -59,7 +59,7 @@ func (r Route) UpTo(n int64) Route {
 }
 
 // Streams returns the route with bodies of up to limit bytes that the handler processes while they arrive. buffers is
-// the number of bytes of the body that the handler keeps at once.
+// the maximum number of bytes of the body that the handler keeps at once.
 func (r Route) Streams(limit, buffers int64) Route {
 	r.stream = stream{limit, buffers}
 	return r
