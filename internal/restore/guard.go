@@ -9,11 +9,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Store wraps s. While the deployment waits, Claim answers ClaimBehind, and Sweep and Evict return no
-// runs. Commit, Seal, a Create that records a run as lost, and a Record with more than results return
-// ErrWaiting. A deletion that has already sealed its runs continues. All other methods, such as those that
-// read, submit, signal and abort runs, work as usual. After the wait, Sweep ignores the backlog for 30 s
-// (resweep). When s answers ClaimBehind, the Watch compares the marks at once. A nil Watch returns s.
+// Store wraps s. While w.Waiting(), Claim answers ClaimBehind, and Sweep and Evict return no runs. Commit, Seal, a
+// Create that records a run as lost, and a Record with more than results return ErrWaiting. A deletion that has already
+// sealed its runs continues. All other methods, such as those that read, submit, signal and abort runs, work as usual.
+// When this process has noticed the end of the wait, Sweep ignores the backlog for 30 s (resweep). When s answers
+// ClaimBehind, Watch.Run compares the marks at once. A nil Watch returns s.
 func (w *Watch) Store(s state.Store) state.Store {
 	if w == nil {
 		return s
@@ -94,9 +94,9 @@ func (s *store) Seal(ctx context.Context, id state.RunID, token string) ([]state
 	return s.Store.Seal(ctx, id, token)
 }
 
-// Bus wraps b. While the deployment waits, PublishTurn returns ErrWaiting, and queues deliver no turns. After an
-// operator has accepted an older copy, PublishTurn adds the epoch to the ids of messages: runs then repeat turns, and
-// the bus would drop their messages as duplicates. A nil Watch returns b.
+// Bus wraps b. While w.Waiting(), PublishTurn returns ErrWaiting, and queues deliver no turns. When this process has
+// noticed that an operator once accepted an older copy, PublishTurn adds the epoch to the ids of messages: runs then
+// repeat turns, and the bus would drop their messages as duplicates. A nil Watch returns b.
 func (w *Watch) Bus(b bus.Bus) bus.Bus {
 	if w == nil {
 		return b

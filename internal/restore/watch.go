@@ -87,8 +87,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("%s: the store is about %s older than NATS: run `turnpike restore status`, then accept or abandon", Name, s.Behind)
 }
 
-// Watch advances the mark of the deployment for one process, and tracks whether the deployment waits. A nil Watch
-// never waits. Its methods may be called from any goroutine.
+// Watch advances the mark of the deployment for one process, and tracks whether the deployment waits. Its methods may
+// be called from any goroutine. A nil Watch never waits: it has Waiting, Status, Err, Store and Bus only.
 type Watch struct {
 	store  Marks
 	ledger Ledger
@@ -167,11 +167,10 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Look compares the mark in the store with that on the bus. It advances both, unless the deployment waits
-// or the first Look finds a mark. If another process has advanced the mark on the bus since the last Look,
-// that process has found the store in order: Look then compares and advances nothing, unless the
-// deployment waits. It returns an error if it could not use the store or the bus; Status may then still be that of the
-// previous Look.
+// Look compares the mark in the store with that on the bus, and advances both if the store is not behind. The first
+// Look that finds a mark on the bus only compares, and so does a Look while the deployment waits. If another process
+// has advanced the mark on the bus since the last Look, that process has found the store in order: Look then does
+// neither, unless the deployment waits. After an error, Status may still be that of the previous Look.
 func (w *Watch) Look(ctx context.Context) error { return w.look(ctx, false) }
 
 func (w *Watch) look(ctx context.Context, suspect bool) error {
@@ -317,7 +316,7 @@ func (w *Watch) await(ctx context.Context) error {
 
 // Accept makes the store's older state the current one: it begins a new epoch, and each other process ends its wait at
 // its next Look. The error is ErrNotWaiting if the store is not behind. After another error the deployment may still
-// wait, and the caller may repeat the call.
+// wait, and the caller may repeat the call: ErrNotWaiting then means that the wait is over.
 func (w *Watch) Accept(ctx context.Context) error {
 	w.looking.Lock()
 	err := w.accept(ctx)

@@ -134,7 +134,7 @@ func CompileText(text string, vars ...cel.EnvOption) (Text, error) {
 		return nil, err
 	}
 	if !out.IsExactType(cel.StringType) && !out.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%q returns %s, not a string: convert it with string(…)", text, out)
+		return nil, fmt.Errorf("%q returns %s, not a string: choose a part of it that is a string, or convert it with string(…)", text, out)
 	}
 	return func(e *Evaluation) (string, error) {
 		e.budget.mu.Lock()

@@ -153,8 +153,8 @@ func (t *Times) At(instant time.Time) time.Time {
 	return instant.Add(time.Duration(sum.Sum64()%uint64(most.Milliseconds())) * time.Millisecond) //nolint:gosec // positive
 }
 
-// Latest returns the latest instant in the interval (after, now] whose firing is due at now, and false if there
-// is none. Its cost grows with the number of instants in the interval.
+// Latest returns the latest instant in the interval (after, now] whose firing is due at now or before (At), and false
+// if there is none. Its cost grows with the number of instants in the interval.
 func (t *Times) Latest(after, now time.Time) (latest time.Time, ok bool) {
 	for next := t.Next(after); !next.IsZero() && !t.At(next).After(now); next = t.Next(next) {
 		latest, ok = next, true

@@ -183,9 +183,9 @@ func (s *Streams) Open(ctx context.Context, spec service.ConsumerSpec) (service.
 	return &consumer{s, c, spec.Stream, info.Created.UnixNano()}, nil
 }
 
-// refusal returns JetStream's reason for not creating a consumer, as text for callers: its description of a problem
-// that a caller can correct, otherwise only its code, because a description may contain names of the account that no
-// tenant must see.
+// refusal returns JetStream's reason for not creating a consumer, as text for callers: its description of a limit of
+// the stream or a rule of workqueues, otherwise only its code, because another description may contain names of the
+// account that no tenant must see.
 func refusal(e *jetstream.APIError) string {
 	switch e.ErrorCode {
 	case 10026, 10099, 10100, 10101, 10121, 10134: // limits of the stream, and rules of workqueues

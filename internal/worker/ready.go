@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Ready returns nil if the worker can take turns now: the store and the bus are ready, the deployment does not wait for
-// a decision about its store, and at most MaxAbandoned calls continue although they were cancelled. Otherwise the error
-// names each cause.
+// Ready returns nil if nothing hinders the worker in taking turns: the store and the bus are ready, the deployment does
+// not wait for a decision about its store, as far as this process knows, and at most MaxAbandoned calls continue
+// although they were cancelled. Otherwise the error names each cause. Ready does not check whether Run runs.
 func (w *Worker) Ready(ctx context.Context) error {
 	var store, queue error
 	var probes sync.WaitGroup // at once, so that one that does not answer leaves the other its time

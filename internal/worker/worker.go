@@ -290,9 +290,9 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 // it, the leases expire by themselves.
 const releaseTimeout = 5 * time.Second
 
-// finish waits for the turns in flight until the shutdown grace has passed since ended, or until Release. Then it calls
-// stop, which makes the others release their leases, and calls abandon after releaseTimeout: that ends writing, the
-// context of the writes.
+// finish waits for the turns in flight until the shutdown grace has passed since ended, or until Release. If some are
+// left, it calls stop, which makes them release their leases, and waits for them. It calls abandon if it has not
+// returned releaseTimeout after that: that ends writing, the context of the writes.
 func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
 	left := time.Until(ended.Add(w.cfg.ShutdownGrace))
 	last := time.AfterFunc(left+releaseTimeout, abandon)
@@ -349,9 +349,10 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 // slot.
 const slotWait = 2 * time.Millisecond
 
-// next returns a message of a queue, with a slot for it. It requests at most as many messages as the worker has free
-// slots, and from a queue for noisy tenants at most as many as may work, so that messages beyond that go to idle
-// workers. If other queues take the slots meanwhile, it returns the message to the bus, and waits for another one.
+// next returns a message of a queue, with a slot for it. It requests at most as many messages of that queue as the
+// worker has free slots, and of a queue for noisy tenants at most as many as may work, so that messages beyond that go
+// to idle workers. If other queues take the slots meanwhile, and none becomes free soon, it returns the message to the
+// bus, and waits for another one.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {
 		if key.Noisy && w.tenants.Free() == 0 {
