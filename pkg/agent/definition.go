@@ -29,9 +29,9 @@ type Definition struct {
 	// child runs.
 	Webhook *state.Webhook `json:"webhook,omitempty"`
 
-	// OutputSchema is a JSON Schema that the output of a completed run matches. An answer that does not match is returned
-	// to the model, at most MaxOutputRetries times after each user message; nil means 2, and 0 with single_call. Then the
-	// run fails (invalid_output).
+	// OutputSchema is a JSON Schema that the output of a completed run matches, unless the submission has another one,
+	// which then takes its place. An answer that does not match is returned to the model, at most MaxOutputRetries
+	// times after each user message; nil means 2, and 0 with single_call. Then the run fails (invalid_output).
 	OutputSchema     json.RawMessage `json:"output_schema,omitempty"`
 	MaxOutputRetries *int            `json:"max_output_retries,omitempty"`
 
@@ -111,7 +111,7 @@ const (
 )
 
 // Compaction configures when and how the history is shortened for the model. Without it, the history is cut after a
-// prompt that was too long, once until the next user message; single_call has no history to cut.
+// prompt that was too long, once until the next user message or handoff; single_call has no history to cut.
 type Compaction struct {
 	// At is the share of the model's context window at which the history is compacted ahead of time, if the provider
 	// reports the tokens of its responses; 0 means never. Window is the size of that window in tokens; At requires it.

@@ -83,7 +83,8 @@ func syntaxLine(data []byte, line int, text string) int {
 }
 
 // Locate returns copies of the faults with their lines and columns in data, the document. A missing value gets the
-// position of the value that should contain it. If data cannot be parsed, only errors of the parser have a line.
+// position of the value that should contain it. An error of the YAML parser gets a line, which its Text then lacks, and
+// no column. Other faults have no position if data cannot be parsed or exceeds a bound of Parse.
 func Locate(data []byte, faults []*Fault) []*Fault {
 	found := find(data, faults)
 	located := make([]*Fault, len(faults))

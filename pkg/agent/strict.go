@@ -21,11 +21,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// decode reads one YAML or JSON document into v, strictly. If the document can be parsed, the error joins its mistakes,
-// each with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes, or its
-// zero value if these cannot be decoded. For a document that is too large, has too many values, is nested too deeply or
-// cannot be parsed, decode returns one error without a place, and leaves v unchanged. It checks keys that belong to one
-// kind only if known contains that kind.
+// decode reads one YAML or JSON document into v, strictly: unknown keys, keys that occur twice and wrong types are
+// mistakes. It checks keys that belong to one kind only if known contains that kind. The error joins the mistakes, each
+// with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes, or its zero
+// value if these cannot be decoded. But if the document exceeds a bound or cannot be parsed, decode returns one error
+// without a place, and leaves v unchanged.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("the document has more than %d bytes, the maximum: shorten it", MaxDefinition) // the rest was not read, so the size is unknown

@@ -42,8 +42,8 @@ func (t *CompiledTool) Bound(tenant string, secret func(name, host string) (stri
 	return tool.Bound{Definition: &t.Tool, Settings: t.Settings, Tenant: tenant, Secret: secret}
 }
 
-// NeedsApproval reports whether a person must approve a call with these arguments, a JSON object, in a run with this
-// history. If the rule cannot be evaluated, it reports true.
+// NeedsApproval reports whether the tool's approval rule requires that a person approves a call with these arguments, a
+// JSON object, in a run with this history. If the rule cannot be evaluated, it reports true.
 func (t *CompiledTool) NeedsApproval(arguments string, log []state.Entry) bool {
 	return t.NeedsApprovalWithin(arguments, log, TurnSteps())
 }
@@ -110,7 +110,7 @@ func compileRule(text tool.Approval) (approvalRule, error) {
 	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
 	if err != nil {
-		return nil, fmt.Errorf("%q is not always, never or a CEL expression over args, args_from_untrusted and untrusted_seen: write one of these: %w", text, err)
+		return nil, fmt.Errorf("it is neither always nor never, and wrong as a CEL expression over args, args_from_untrusted and untrusted_seen: %w", err)
 	}
 	return func(args map[string]any, text string, log []state.Entry, left *rule.Budget) (bool, error) {
 		// The rule calls these functions only when it needs their values.
