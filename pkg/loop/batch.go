@@ -6,9 +6,10 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// pendingInBatch decides for a run that is pending in its batch. After the start signal the run continues in this
-// very turn, unless user messages came with the signal or the run has a later start_at of its own. User messages that
-// arrive earlier stay in the history for when the run starts. It reports whether it made the decision of this turn.
+// pendingInBatch decides for a run that is pending in its batch. After the start signal the run continues in this very
+// turn; if user messages came with the signal, it continues in the next turn, and if it has a later start_at of its
+// own, it waits for that. User messages that arrive earlier stay in the history for when the run starts. It reports
+// whether it made the decision of this turn.
 func (t *Turn) pendingInBatch(signals []state.Signal) (Decision, bool) {
 	said := said(signals)
 	if !slices.ContainsFunc(signals, func(s state.Signal) bool { return s.Start }) {

@@ -13,8 +13,8 @@ import (
 )
 
 // Checkpoint returns s with a checkpoint at the end of its log, for the beginning of a turn: the turns
-// that follow read the log from there. It returns false, and s unchanged, where later decisions need
-// entries from before: while the last response has open calls or was not decided about, while the run
+// that follow read the log from there. It returns false, and s unchanged, if the log is empty, or where later decisions
+// need entries from before: while the last response has open calls or was not decided about, while the run
 // recovers within a turn or can be replayed, and while input hooks have not decided about a message.
 func Checkpoint(s state.State, a *agent.Agent, at state.Time) (state.State, bool) {
 	t := &Turn{s: s, at: at, agent: a}

@@ -18,9 +18,9 @@ const (
 	missingOutput = finalPrompt + " It must be one JSON value that matches the output schema, and nothing else."
 )
 
-// OutputSchema returns the JSON Schema that the output of the run must match, or nil.
-// A Prompt asks for it where the model may answer. Whatever the Prompt, a run with a schema
-// completes only with a matching value.
+// OutputSchema returns the JSON Schema that the output of the run must match, or nil. A Prompt should set
+// CallModel.Schema to it where the model may answer. Whatever the Prompt, a run with a schema completes only with a
+// matching value.
 func (t *Turn) OutputSchema() []byte {
 	switch {
 	case len(t.s.OutputSchema) > 0:

@@ -10,7 +10,8 @@ import (
 // Reflective is the loop that thinks, executes and reflects (L1): it judges its progress without a model call, and
 // adjusts a confidence. It does so after an answer, and after its tools at the interval that the agent sets, if the
 // last result is an error, or if calls repeat. In addition to an answer, a terminal tool, enough confidence (L2) or
-// repeated calls (L3) end a run. If the agent disables reflection, the loop judges nothing.
+// repeated calls (L3) end a run. If the agent disables reflection, the loop judges nothing, and
+// no confidence ends a run.
 func Reflective(a *agent.Agent) Loop { return New(a, ReflectRules()) }
 
 // ReflectRules returns the rules of Reflective, to which conditions can be added.

@@ -111,9 +111,9 @@ func (e *EarlierError) Error() string {
 }
 
 // ReadResult returns the piece of a result in a log that a call with these arguments reads again, with the origin of
-// the result. A piece has at most 16 KiB (readAtOnce) of the text, or limit bytes if that is less and not 0; a note
-// behind it has the offset of the next piece. The first piece also has the images and files. The error is an
-// *EarlierError, or has a text for the model.
+// the result. A piece has at most 16 KiB (readAtOnce) of the text, or limit bytes if that is less and not 0. Behind it
+// there is a note with the offset of the next piece, unless it is the last one. The first piece also has the images and
+// files. The error is an *EarlierError, or has a text for the model.
 func ReadResult(log []state.Entry, arguments string, limit int) (ToolResult, error) {
 	var args struct {
 		Result string `json:"result"`

@@ -366,9 +366,9 @@ func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at st
 	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
 }
 
-// undecided denies the calls that no approver decided before the end of the run, with
-// the reason of that end, or as expired. Readers of events then have no open approval,
-// and an approval without a hash cannot apply to a later call with the same id.
+// undecided records a denial of each call that still waits for approval at the end of the run, with the reason of that
+// end, or as expired. It gives no results. Readers of events then have no open approval, and an approval without a hash
+// cannot apply to a later call with the same id.
 func (t *Turn) undecided(end state.Reason, by *state.By) {
 	said := state.Decided{Decision: state.Deny, Reason: string(end)}
 	if end == state.EndExpired {

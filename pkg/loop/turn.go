@@ -49,7 +49,7 @@ func (t *Turn) Agent() *agent.Agent { return t.agent }
 // or, if a message continued the run after its end, since then.
 func (t *Turn) Count() int { return t.s.Turn - t.s.TurnBase }
 
-// Next ends the turn. The next turn calls the model again, unless a limit or a signal ends the run. r must be a reason
+// Next ends the turn. The next turn calls the model again, unless the run ends or pauses first. r must be a reason
 // that leads to Queued. Next adds the messages in say to the history, before that call, and marks them in place as
 // written by Turnpike.
 func (t *Turn) Next(r state.Reason, detail string, say ...state.Message) Decision {
@@ -209,7 +209,8 @@ func (t *Turn) respond(r model.Response, attempt, failed int, took time.Duration
 }
 
 // normalise gives every call an id that no other call of the response has, and arguments in compact form if they are a
-// JSON object. Ids that recur in a later turn stay unchanged: a result belongs to the response before it.
+// JSON object; empty ones become {}. Ids that recur in a later turn stay unchanged: a result belongs to the response
+// before it.
 func (t *Turn) normalise(parts []state.Part) []state.Part {
 	used := map[string]bool{}
 	out := slices.Clone(parts)
