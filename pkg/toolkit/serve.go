@@ -212,7 +212,7 @@ func (s *server) handle(ctx context.Context, c Call) (r Result, err error) {
 }
 
 // heartbeats sends heartbeats until stop is called, if the request asks for them. progress sends a heartbeat with a
-// report of progress; after stop it sends nothing. stop may be called again.
+// report of progress; after stop, or if the request asks for no heartbeats, it sends nothing. stop may be called again.
 func (s *server) heartbeats(m *nats.Msg) (progress func(text string), stop func()) {
 	ms, err := strconv.Atoi(m.Header.Get(HeartbeatHeader))
 	if err != nil || ms <= 0 {

@@ -26,9 +26,9 @@ type Tool struct {
 	// calls wait.
 	Concurrency int
 
-	// Handler makes one call. Its context ends at the call's deadline, or when the caller cancels the call; otherwise the
-	// text of its error is shown to the model, up to 64 KiB. Handler must be safe for concurrent use, and should take
-	// effect only once for each Call.IdempotencyKey.
+	// Handler makes one call. The text of its error is shown to the model, up to 64 KiB. Its context ends at the call's
+	// deadline, or when the caller cancels the call; nobody reads an answer after that. Handler must be safe for
+	// concurrent use, and should take effect only once for each Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 
 	fault error // error of Func; Serve and Run return it
@@ -47,7 +47,7 @@ type Result struct {
 	Files []File
 
 	// Pending means that the tool has accepted the call and that its result arrives later, as the signal tool_results
-	// to the run. Only tools that the agent declares async may set it.
+	// to the run; the other fields are ignored. Only tools that the agent declares async may set it.
 	Pending bool
 }
 

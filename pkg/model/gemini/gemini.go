@@ -28,8 +28,8 @@ type Config struct {
 	// API; the default is /v1beta.
 	BaseURL string
 
-	// APIKey is the key of requests without one, only at BaseURL: it is not sent to another server that an agent's
-	// definition names. The provider never takes a key from the variables that Google's SDK reads.
+	// APIKey is the key of requests that have no key and go to BaseURL: it is not sent to another server that an
+	// agent's definition names. The provider never takes a key from the variables that Google's SDK reads.
 	APIKey string
 
 	// Client makes the HTTP requests. Default: a client without timeouts, because the context of a call bounds it. The

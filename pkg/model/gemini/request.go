@@ -189,8 +189,8 @@ func input(arguments string) map[string]any {
 }
 
 // result translates a tool's result. Models before Gemini 3 accept no images and files inside a result, and none accept
-// audio or URLs there, so they become separate parts; the text of a text file becomes part of the content instead. A
-// remark in the content replaces images of other types than imageTypes.
+// audio or URLs there, so they become separate parts. For models before Gemini 3 the text of a text file becomes part
+// of the content instead. A remark in the content replaces images of other types than imageTypes.
 func result(p state.Part, tool, name string) (answer *sdk.Part, beside []*sdk.Part) {
 	if tool == "" {
 		tool = "unknown"

@@ -24,7 +24,8 @@ const (
 )
 
 // respond makes a call of the Responses API. If the server cannot decrypt sealed thinking, because it came from another
-// organisation's key or the server has new keys, respond repeats the call once without that thinking.
+// organisation's key or the server has new keys, respond repeats the call once without any sealed
+// thinking.
 func respond(ctx context.Context, r model.Request, key string, options []option.RequestOption, onDelta func(model.Delta)) (model.Response, error) {
 	resp, err := respondOnce(ctx, r, key, options, onDelta)
 	if e, ok := errors.AsType[*model.Error](err); ok && e.Class == model.InvalidRequest && strings.Contains(e.Message, "encrypted content") {

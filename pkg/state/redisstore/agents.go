@@ -21,8 +21,9 @@ const agentsAtOnce = 1000
 // maxLatest is the maximum number of agents whose latest version is cached.
 const maxLatest = 10_000
 
-// latest caches the numbers of the latest versions of agents as last read. A read requests the definition with the
-// cached number together with the current number, and needs another round trip only if the two numbers differ.
+// latest caches the numbers of the latest versions of agents as last read. A read of the latest version requests the
+// definition with the cached number together with the current number, and needs another round trip only if the two
+// numbers differ.
 type latest struct {
 	mu       sync.Mutex
 	versions map[string]int // by key

@@ -117,7 +117,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 		writes.Go(func() error { return s.writeReady(ctx, shard) })
 	}
 	if err := writes.Wait(); err != nil {
-		f.OK, f.Detail, f.Remedy = false, err.Error(), "find the cause in the log of redis-server"
+		f.OK, f.Detail, f.Remedy = false, err.Error(), "check that the server runs and answers; if it does, find the cause in the log of redis-server"
 		for word, remedy := range refusals {
 			if strings.Contains(err.Error(), word) {
 				f.Remedy = remedy

@@ -56,7 +56,8 @@ func (s *Store) Unseal(ctx context.Context, id state.RunID, token string) error 
 
 // Delete implements state.Deletions. If the run has an idempotency key or a batch, whose data is on other slots,
 // Delete first seals the run, so that it cannot continue in between. Then it frees the key, notes the run in the record
-// of its batch, and deletes it. After a crash in between, the run is still there, and another Delete completes this.
+// of its batch, and deletes it. After a crash in between, the run is still there, sealed, and another Delete completes
+// this.
 func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 	k := s.keys.run(id)
 	r, err := fields[storedPlace](ctx, s, k.header, storedFields)
