@@ -291,8 +291,8 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey
 const releaseTimeout = 5 * time.Second
 
 // finish waits for the turns in flight until the shutdown grace has passed since ended, or until Release. If some are
-// left, it calls stop, which makes them release their leases, and waits for them. It calls abandon if it has not
-// returned releaseTimeout after that: that ends writing, the context of the writes.
+// left, it calls stop, which makes them release their leases, and waits for them. If it has not returned
+// releaseTimeout after the grace or Release, it calls abandon, which ends writing, the context of the writes.
 func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
 	left := time.Until(ended.Add(w.cfg.ShutdownGrace))
 	last := time.AfterFunc(left+releaseTimeout, abandon)

@@ -39,9 +39,9 @@ type Outcome struct {
 // time may exceed it.
 func NewUnsaved(limit int) *Unsaved { return &Unsaved{limit: limit} }
 
-// Start waits, after the calls of Start that came before, until the limit allows the outcomes of that many more calls,
-// until no others count, or until ctx ends; the caller must check ctx before it makes the calls. Before a turn calls
-// Start, it must mark its earlier outcome in the same Unsaved as Saved.
+// Start waits, behind the calls of Start that wait already, until the limit allows the outcomes of that many more
+// calls, until no others count, or until ctx ends; the caller must check ctx before it makes the calls. Before a turn
+// calls Start, it must mark its earlier outcome in the same Unsaved as Saved.
 func (u *Unsaved) Start(ctx context.Context, calls int) *Outcome {
 	o := &Outcome{all: u, calls: calls}
 	if o.enter() {
