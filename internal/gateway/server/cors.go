@@ -49,6 +49,7 @@ func newCORS(origins []string) (*cors.Cors, error) {
 // fromPlainPage reports whether a request that may change something comes from a page that was loaded without TLS,
 // although the browser reaches the server with TLS: anyone on the network path may have written such a page. A cookie
 // of a session shows TLS, even if a proxy ends it, because browsers send that cookie without TLS only to this machine.
+// Without that cookie, fromPlainPage does not notice TLS that a proxy ends.
 func (s *Server) fromPlainPage(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:

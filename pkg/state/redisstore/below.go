@@ -15,8 +15,8 @@ import (
 const belowPart = 64
 
 // listBelow is List for the children of several runs. For each page it reads the ids of all these children from the
-// index of every shard, belowPart at a time, and skips those of most parents in between. Then it reads the runs of
-// the page, and examines at most as many as List does.
+// index of every shard, belowPart at a time, and skips most children of other parents in between. Then it reads the
+// runs of the page, and examines at most as many as List does.
 func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state.RunPage, error) {
 	ids, err := s.below(ctx, f)
 	if err != nil {
