@@ -88,6 +88,7 @@ var errMoved = errors.New("another process changed the stream at the same time: 
 // sequence revision, 0 for none; else the error is errMoved. If the stream is missing, replace
 // creates it and expects no message, whatever revision is. existed means that the stream existed
 // before: replace then first waits for deletionTime, so that the server completes the deletion.
+// After an error other than errMoved the message may have been stored.
 func (conn *connection) replace(ctx context.Context, stream jetstream.StreamConfig, subject string, data []byte, revision uint64, existed bool) error {
 	m := newMsg(subject, data, "", jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
 	err := conn.ask(ctx, m, publishTimeout)

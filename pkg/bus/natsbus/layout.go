@@ -28,8 +28,8 @@ type layout struct {
 	// its shard. The first is always stream 1, TURNS.
 	Streams []int `json:"streams"`
 
-	// Draining are streams that no process publishes to. Workers take the remaining messages, and
-	// then the streams are deleted.
+	// Draining are streams that a process with this layout does not publish to. Workers take the remaining messages,
+	// and then the streams are deleted.
 	Draining []int `json:"draining,omitempty"`
 
 	// Next is the number of the next stream. Numbers are not reused: a process that deletes a
@@ -227,8 +227,9 @@ func notMoved(err error) error {
 	return err
 }
 
-// learn reads and adopts the layout. If the layout is gone, learn writes the last known one again, unless that is the
-// default one. changed reports whether this process had another layout before.
+// learn reads and adopts the layout. If the layout is gone, learn writes the one that this process has again, unless
+// that is the default one and was never read. changed reports whether this process had another layout before, or
+// another revision of the same.
 func (ts *turnStreams) learn(ctx context.Context) (changed bool, err error) {
 	l, err := ts.readLayout(ctx)
 	old := ts.layout.Load()

@@ -100,8 +100,8 @@ func (n names) turnStream(number int) string {
 	return n.stream("TURNS_" + strconv.Itoa(number))
 }
 
-// turnSubject returns a subject of a stream of turns. Those of the first stream begin with the word turn, and those of
-// stream N with turns.N, because subjects of streams must not overlap.
+// turnSubject returns a subject of a stream of turns. After the prefix, those of the first stream begin with the word
+// turn, and those of stream N with turns.N, because subjects of streams must not overlap.
 func (n names) turnSubject(number int, parts ...string) string {
 	all := make([]byte, 0, 128)
 	all = append(append(all, n.prefix...), ".turn"...)

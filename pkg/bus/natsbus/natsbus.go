@@ -59,10 +59,10 @@ type Config struct {
 
 // Limits bound streams in bytes, and the event feed also by age, to protect the disk that holds the turns. A limit of 0
 // means the default. A negative limit in bytes means no limit; others must be 1 MiB or more. The streams of a tenant
-// other than the default one get a quarter of each limit but Files, and less if there are many tenants or the server
-// lacks space, but at least 1 MiB. If an existing stream has no limit or a lower one, the bus raises it: Open that of
-// the streams of the default tenant, and later calls those of files and of other tenants. It does not if the server
-// lacks the space or dead letters would be deleted; Check reports that.
+// other than the default one get a quarter of each limit but Files, and less, down to 1 MiB, if there are many tenants
+// or the server lacks space. If an existing stream has no limit or a lower one, the bus raises it: Open that of the
+// streams of the default tenant, and later calls those of files and of other tenants. A stream keeps its lower limit,
+// or none, if the server lacks the space even so, or if dead letters would be deleted; Check reports that.
 type Limits struct {
 	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
@@ -158,10 +158,12 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Open creates missing streams and consumers, raises replicas and limits that are lower than cfg asks for, applies its
-// other settings, and returns the bus. It refuses a stream or consumer whose settings could lose messages, with the
-// remedy. It only logs a stream that NATS does not let it change. With cfg.ReadOnly it does none of this. ctx bounds
-// only Open. The caller must close nc itself, after the bus.
+// Open creates the missing streams of turns and of the default tenant's submissions, aborts, dead letters and (with
+// EventFeed) events, with their consumers. It raises replicas and limits of these streams that are lower than cfg asks
+// for, applies cfg's other settings, and returns the bus. Other streams are created when they are used. Open refuses a
+// stream or consumer whose settings could lose messages, with the remedy. It only logs a stream that NATS does not let
+// it change. With cfg.ReadOnly it does none of this. ctx bounds only Open. The caller must close nc itself, after the
+// bus.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -256,9 +258,8 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 
 // publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that a
 // stream drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and at
-// most 10 s. Each attempt waits for an answer up to that limit or, if that is less, publishTimeout. If no stream
-// answers, publish has missing streams created, and uses the subject elsewhere from then on, if that is not empty; the
-// message may then be stored twice, in two streams.
+// most 10 s. If no stream answers, publish has missing streams created, and uses the subject elsewhere from then on, if
+// that is not empty; the message may then be stored twice, in two streams. After an error it may have been stored.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))

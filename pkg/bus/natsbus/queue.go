@@ -137,8 +137,8 @@ func (p *puller) Close() error {
 // hold mu, and call it after a change that may require a request.
 //
 // With several sources, the puller requests from those with messages in turn, and in total as many messages as its
-// callers want and SetPrefetch permits, at most maxBatch. Every source that is dry gets a request that waits for its
-// next message; such a request never delays one to another source. For a single source see topUp.
+// callers want and SetPrefetch permits, at most maxBatch. Every source that is dry gets a request that waits for
+// messages to come; such a request never delays one to another source. For a single source see topUp.
 func (p *puller) schedule() {
 	if len(p.waiters) == 0 || !p.paused.IsZero() {
 		return
@@ -248,8 +248,8 @@ func (p *puller) came(m *nats.Msg) {
 	}
 }
 
-// hand gives a message to the caller that has waited longest, buffers it for the next, or returns
-// it to the server, and reports whether it was used. The caller holds mu.
+// hand gives a message to the caller that has waited longest, or buffers it for the next one, and returns true. If it
+// can do neither, it returns the message to the server, and returns false. The caller holds mu.
 func (p *puller) hand(m *nats.Msg) bool {
 	switch {
 	case len(p.waiters) > 0:

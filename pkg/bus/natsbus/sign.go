@@ -38,7 +38,7 @@ const (
 
 // ParseKeys parses up to four keys of 16 bytes or more, separated by commas or lines. The process signs with
 // the first key, and accepts signatures of all of them. The word "unsigned" after the first key makes it also
-// accept unsigned messages. An empty text gives the zero Keys.
+// accept unsigned messages. An empty or blank text gives the zero Keys.
 func ParseKeys(text string) (Keys, error) {
 	var k Keys
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' }) {
@@ -98,8 +98,8 @@ func newSigner(k Keys) *signer {
 	return s
 }
 
-// SetKeys makes the bus sign with other keys from now on, and accept only their signatures. The zero Keys turn
-// signatures off. SetKeys is safe for concurrent use.
+// SetKeys makes the bus sign and verify with k from now on, and no longer with the earlier keys. With the zero Keys it
+// signs nothing and accepts everything. SetKeys is safe for concurrent use.
 func (b *Bus) SetKeys(k Keys) { b.signer.Store(newSigner(k)) }
 
 // next returns a number that is higher than all before, and encodes the current time.
@@ -176,9 +176,10 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 	return append(header, headerMAC, s.sign(kind, number, subject, data))
 }
 
-// hearing verifies messages that are not stored. It accepts each message of a sender once, only in the order in
-// which the sender sent them, and only while the time in it differs from the own clock by at most signatureAge.
-// Without keys it accepts all messages, and while unsigned ones are allowed, each of those. It is for one goroutine.
+// hearing verifies messages that are not stored. It accepts a message with a valid signature if the sender sent it
+// after those that hearing has accepted from that sender, and if the time in it differs from the own clock by at most
+// signatureAge. Without keys it accepts all messages, and while unsigned ones are allowed, each of those. It is for
+// one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender

@@ -308,7 +308,7 @@ func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.Stream
 		err = create()
 	}
 	if limit > 0 && isFull(err) {
-		ts.log.Warn("size limit of the tenant's stream not set", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB and TURNPIKE_DEAD_MIB")
+		ts.log.Warn("size limit of the tenant's stream not set", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB, TURNPIKE_EVENTS_MIB and TURNPIKE_FILES_MIB")
 		limit = -1
 		err = create()
 	}
@@ -331,8 +331,8 @@ func isFull(err error) bool {
 	return ok && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
 }
 
-// halveShares halves the share that this process gives each tenant, and tries to lower the limits of the streams that
-// exist, but not below what a stream holds. It reports whether a share became smaller.
+// halveShares halves the share that this process gives each tenant, and tries to lower the limits of existing streams
+// of tenants other than the default one, but not below what a stream holds. It reports whether a share became smaller.
 func (ts *tenantStreams) halveShares(ctx context.Context) bool {
 	share := func() (total int64) {
 		for _, kind := range ts.limitedKinds() {
