@@ -134,7 +134,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)
 	}
 	away := func(code, what string) *api.Problem {
-		p := problem(unavailable, code, "%s does not answer or has failed, so it is unknown whether the request took effect: retry; send a submission or a signal with the same Idempotency-Key. If this repeats, find the cause in the log of the gateway, or of the program that embeds Turnpike", what)
+		p := problem(unavailable, code, "%s does not answer or has failed; if the request makes a change, it is unknown whether that took effect. Retry; send a submission or a signal with the same Idempotency-Key. If this repeats, find the cause in the log of the gateway, or of the program that embeds Turnpike", what)
 		p.RetryAfter = RetryAfter
 		return p
 	}

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
@@ -40,6 +41,9 @@ func (t *turn) readView(ctx context.Context) error {
 	}); err != nil {
 		if cause := context.Cause(ctx); cause != nil && upkeep.LeaseOver(cause) {
 			return fmt.Errorf("%w: %w", effect.ErrDrop, cause)
+		}
+		if errors.Is(err, effect.ErrRelease) {
+			return err
 		}
 		return fmt.Errorf("%w: wait for memory: %w", effect.ErrRelease, err)
 	}
