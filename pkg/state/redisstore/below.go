@@ -27,18 +27,17 @@ func (s *Store) listBelow(ctx context.Context, f state.Filter, limit int) (state
 		ids = ids[:most]
 		page.Next = ids[most-1]
 	}
-	top, read := "", 0
+	top, r := "", &reader{store: s, most: f.Bytes}
 	for len(ids) > 0 {
-		part, runs, bytes, err := s.part(ctx, f, ids[:min(len(ids), listPage)], read)
+		n, runs, err := r.read(ctx, ids[:min(len(ids), listPage)])
 		if err != nil {
 			return state.RunPage{}, err
 		}
-		if len(part) == 0 {
+		if n == 0 {
 			page.Next = top
 			return page, nil
 		}
-		ids = ids[len(part):]
-		read, top = read+bytes, part[len(part)-1]
+		top, ids = ids[n-1], ids[n:]
 		for _, st := range runs {
 			if !f.Match(st) {
 				continue

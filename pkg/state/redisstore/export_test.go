@@ -73,5 +73,8 @@ func (s *Store) SweepAs(ctx context.Context, format int, id state.RunID) error {
 	return s.rdb.Eval(ctx, src, []string{k.header, k.log, k.due, k.count, k.tenants, k.leases, k.lists, s.keys.aside[id.Shard()], k.mark}, string(id), 1000, 0, 0, 0, "", 0).Err()
 }
 
+// Spread makes the store use its server as if it were a cluster.
+func (s *Store) Spread() { s.oneNode = false }
+
 // LeasesKey returns the key of the leases of one shard.
 func (s *Store) LeasesKey() string { return s.keys.leases[0] }

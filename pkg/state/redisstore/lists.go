@@ -18,11 +18,22 @@ import (
 // each name that a list may select. The scripts update it together with the run.
 
 const (
-	// listPage is the number of headers that List reads at once.
+	// listPage is the maximum number of headers that List reads at once.
 	listPage = 200
 
 	// listExamined is the maximum number of runs that List examines for one page.
 	listExamined = 1000
+
+	// scriptLists is the maximum number of lists in each shard that one call of a script reads, and scriptBytes that of
+	// bytes of headers: the server does nothing else meanwhile.
+	scriptLists = 16
+	scriptBytes = 1 << 20
+
+	// A header with more bytes is read by itself: Lua copies what it reads several times.
+	largeHeader = 128 << 10
+
+	// countedShards is the distance of the shards that show which set of lists has the fewest runs; list.lua has it too.
+	countedShards = 8
 )
 
 // The names that the index has runs under. lib.lua builds those of a status, and create.lua looks
@@ -87,30 +98,26 @@ func listNamesOf(f state.Filter) (names, orNames []string) {
 	return names, orNames
 }
 
-// list is a part of a sorted set: the members with a prefix, in the order of run ids, from a run up
-// to another; "" means all.
-type list struct{ key, prefix, from, to string }
+// list is a part of the index of every shard: the members with a prefix, in the order of run ids, from a run up to
+// another; "" means all.
+type list struct{ prefix, from, to string }
 
-// before returns the range from run bottom, which may be "", up to run top, or to the end if that
-// is "".
-func (l list) before(bottom, top string) *redis.ZRangeBy {
+// within returns the range from run bottom, which may be "", up to run top, or to the end if that is "".
+func (l list) within(bottom, top string) (from, to string) {
 	bottom = max(bottom, l.from)
 	if top == "" || l.to != "" && l.to < top {
 		top = l.to
 	}
-	r := &redis.ZRangeBy{Min: "[" + l.prefix + bottom, Max: "(" + l.prefix + top}
 	if top == "" {
-		r.Max = "(" + strings.TrimSuffix(l.prefix, "\x00") + "\x01"
+		return "[" + l.prefix + bottom, "(" + strings.TrimSuffix(l.prefix, "\x00") + "\x01"
 	}
-	return r
+	return "[" + l.prefix + bottom, "(" + l.prefix + top
 }
 
-// lists returns lists that together have all runs that a filter selects. A filter may have
-// several such sets of lists: by status, by agent, and by each indexed metadata key. It
-// chooses the set with the fewest runs. The set of a metadata key has the lists of its value
-// and, for the runs older than the index, those that the filter would have without the key.
-func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
-	var err error
+// lists returns sets of lists, of which each has all runs that a filter selects: by status, by agent, and by each
+// indexed metadata key. The set of a metadata key has the list of its value and, for the runs older than the index,
+// those of a set without the key.
+func (s *Store) lists(ctx context.Context, f state.Filter) (sets [][]list, err error) {
 	tenants := []string{f.Tenant}
 	if f.Tenant == "" {
 		if tenants, err = s.firsts(ctx, s.keys.lists); err != nil {
@@ -118,97 +125,34 @@ func (s *Store) lists(ctx context.Context, f state.Filter) ([]list, error) {
 		}
 	}
 	names, orNames := listNamesOf(f)
-	sets := [][]list{s.named(tenants, names)}
-	if orNames != nil {
-		sets = append(sets, s.named(tenants, orNames))
-	}
-	indexed := s.indexed(f)
-	if f.Agent == "" && len(f.Status) == 0 && f.Waiting == "" && len(indexed) > 0 {
-		best, err := s.shortest(ctx, indexed) // all runs of the tenant are no fewer
-		return older(sets[0], indexed[best]), err
-	}
-	best, err := s.shortest(ctx, append(sets, indexed...))
-	if err != nil {
-		return nil, err
-	}
-	if best < len(sets) {
-		return sets[best], nil
-	}
-	byKey := indexed[best-len(sets)]
-	if best, err = s.shortest(ctx, sets); err != nil {
-		return nil, err
-	}
-	return older(sets[best], byKey), nil
-}
-
-// indexed returns the lists of each indexed metadata key of a filter, from the first run that is
-// certain to be in them.
-func (s *Store) indexed(f state.Filter) (sets [][]list) {
-	for name, from := range f.IndexNames() {
-		lists := s.named([]string{f.Tenant}, []string{nameMeta + name})
-		for i := range lists {
-			lists[i].from = string(from)
-		}
-		sets = append(sets, lists)
-	}
-	return sets
-}
-
-// older adds to the lists of a metadata key those of all runs before.
-func older(all, byKey []list) []list {
-	for _, l := range all {
-		l.to = byKey[0].from
-		byKey = append(byKey, l)
-	}
-	return byKey
-}
-
-// named returns the lists of some names in all shards.
-func (s *Store) named(tenants, names []string) []list {
-	lists := make([]list, 0, len(tenants)*len(names)*len(s.keys.lists))
-	for _, tenant := range tenants {
-		for _, name := range names {
-			for _, key := range s.keys.lists {
-				lists = append(lists, list{key: key, prefix: tenant + "\x00" + name + "\x00"})
+	for _, names := range [][]string{names, orNames} {
+		var set []list
+		for _, tenant := range tenants {
+			for _, name := range names {
+				set = append(set, list{prefix: tenant + "\x00" + name + "\x00"})
 			}
 		}
-	}
-	return lists
-}
-
-// shortest returns the index of the set of lists that has the fewest runs, in one round trip.
-func (s *Store) shortest(ctx context.Context, sets [][]list) (best int, err error) {
-	if len(sets) == 1 {
-		return 0, nil
-	}
-	pipe := s.rdb.Pipeline()
-	counts := make([][]*redis.IntCmd, len(sets))
-	for i, lists := range sets {
-		for _, l := range lists {
-			r := l.before("", "")
-			counts[i] = append(counts[i], pipe.ZLexCount(ctx, l.key, r.Min, r.Max))
+		if len(set) > 0 {
+			sets = append(sets, set)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, err
-	}
-	fewest := int64(math.MaxInt64)
-	for i, cmds := range counts {
-		runs := int64(0)
-		for _, c := range cmds {
-			runs += c.Val()
-		}
-		if runs < fewest {
-			best, fewest = i, runs
+	for _, set := range sets {
+		for name, from := range f.IndexNames() {
+			byKey := []list{{prefix: f.Tenant + "\x00" + nameMeta + name + "\x00", from: string(from)}}
+			for _, l := range set {
+				byKey = append(byKey, list{prefix: l.prefix, to: string(from)})
+			}
+			sets = append(sets, byKey)
 		}
 	}
-	return best, nil
+	return sets, nil
 }
 
 // List implements state.Runs. It asks every shard for the newest few runs under the names that a filter has in the
-// index, and reads those. The cost of a page depends on the number of shards, of names and of returned runs, plus at
-// most a thousand examined runs that the rest of the filter rejects. A list of all tenants asks each shard for each
-// tenant. For a filter by Parents see listBelow.
+// index, and reads those: in one round trip, or in two on a cluster, unless the page is large. The cost of a page depends
+// on the number of shards, of names and of returned runs, plus at most a thousand examined runs that the rest of the
+// filter rejects. A list of all tenants first reads their names, and asks each shard for each tenant. For a filter by
+// Parents see listBelow.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -224,26 +168,29 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 	if len(f.Parents) > 0 && f.Parent == "" {
 		return s.listBelow(ctx, f, limit)
 	}
-	lists, err := s.lists(ctx, f)
+	sets, err := s.lists(ctx, f)
 	if err != nil {
 		return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 	}
+	if len(sets) == 0 { // the store has no tenant yet
+		return state.RunPage{}, nil
+	}
 	var page state.RunPage
-	looked, read := 0, 0
+	r, looked := &reader{store: s, most: f.Bytes}, 0
 	want := limit + 1 // the number of runs to look at next
 	for rest := max(listExamined, limit+1); ; {
-		ids, more, err := s.newest(ctx, lists, bottom, top, min(want, rest))
+		found, err := s.newest(ctx, sets, bottom, top, min(want, rest), r)
 		if err != nil {
 			return state.RunPage{}, fmt.Errorf("list runs: %w", err)
 		}
-		ids = ids[:min(len(ids), rest)]
-		rest -= len(ids)
+		ids := found.ids[:min(len(found.ids), rest)]
+		sets, rest = sets[found.set:found.set+1], rest-len(ids)
 		for len(ids) > 0 {
-			part, runs, bytes, err := s.part(ctx, f, ids[:min(len(ids), listPage, want)], read)
+			n, runs, err := r.read(ctx, ids[:min(len(ids), listPage, want)])
 			if err != nil {
 				return state.RunPage{}, err
 			}
-			if len(part) == 0 {
+			if n == 0 {
 				page.Next = top
 				return page, nil
 			}
@@ -257,8 +204,7 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 				}
 				page.Runs = append(page.Runs, st)
 			}
-			top, ids = part[len(part)-1], ids[len(part):]
-			read, looked = read+bytes, looked+len(part)
+			top, ids, looked = ids[n-1], ids[n:], looked+n
 			if want = limit + 1 - len(page.Runs); looked > limit {
 				want = max(want, looked) // the filter rejects runs: double what it looks at
 			}
@@ -267,149 +213,182 @@ func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error)
 			page.Next = top
 			return page, nil
 		}
-		if !more {
+		if !found.more {
 			return page, nil
 		}
 	}
 }
 
-// newest returns about n of the newest runs of several lists, and whether there are more.
-func (s *Store) newest(ctx context.Context, lists []list, bottom, top string, n int) (ids []string, more bool, err error) {
-	if len(lists) == 0 { // the store has no tenant yet
-		return nil, false, nil
+// found are some of the newest runs of a set of lists.
+type found struct {
+	set  int
+	ids  []string
+	more bool // the set has more
+}
+
+// newest returns about n of the newest runs of the set of lists that has the fewest runs, in one round trip. Some
+// shards show which set that is: a wrong choice costs little if sets differ little.
+func (s *Store) newest(ctx context.Context, sets [][]list, bottom, top string, n int, r *reader) (found, error) {
+	if s.oneNode && len(sets[0]) <= scriptLists {
+		return s.newestByScript(ctx, sets, bottom, top, min(n, listPage), r)
 	}
+	pipe := s.rdb.Pipeline()
+	counts, cmds := make([][]*redis.IntCmd, len(sets)), make([][]*redis.StringSliceCmd, len(sets))
 	// The runs are spread over the lists by chance: a list that has more of the newest n than part cuts the
 	// page short, and costs another round trip.
-	mean := float64(n) / float64(len(lists))
-	part := int64(4 + 2*mean + 3*math.Sqrt(mean))
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.StringSliceCmd, len(lists))
-	for i, l := range lists {
-		r := l.before(bottom, top)
-		r.Count = part
-		cmds[i] = pipe.ZRevRangeByLex(ctx, l.key, r)
+	part := func(set []list) int64 {
+		mean := float64(n) / float64(len(set)*len(s.keys.lists))
+		return int64(4 + 2*mean + 3*math.Sqrt(mean))
+	}
+	for i, set := range sets {
+		for _, l := range set {
+			from, to := l.within(bottom, top)
+			for k, key := range s.keys.lists {
+				if len(sets) > 1 && k%countedShards == 0 {
+					counts[i] = append(counts[i], pipe.ZLexCount(ctx, key, from, to))
+				}
+				cmds[i] = append(cmds[i], pipe.ZRevRangeByLex(ctx, key, &redis.ZRangeBy{Min: from, Max: to, Count: part(set)}))
+			}
+		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, false, err
+		return found{}, err
+	}
+	f, fewest := found{}, int64(math.MaxInt64)
+	for i, counted := range counts {
+		runs := int64(0)
+		for _, c := range counted {
+			runs += c.Val()
+		}
+		if runs < fewest {
+			f.set, fewest = i, runs
+		}
 	}
 	// Below the last run of a list that may have more, another list's run need not be the next.
-	known := ""
-	for i, l := range lists {
-		found := cmds[i].Val()
-		for _, member := range found {
-			ids = append(ids, member[len(l.prefix):])
+	known, set := "", sets[f.set]
+	for i, c := range cmds[f.set] {
+		members, prefix := c.Val(), set[i/len(s.keys.lists)].prefix
+		for _, member := range members {
+			f.ids = append(f.ids, member[len(prefix):])
 		}
-		if count := len(found); count > 0 && int64(count) == part {
-			known, more = max(known, found[count-1][len(l.prefix):]), true
+		if n := len(members); n > 0 && int64(n) == part(set) {
+			known, f.more = max(known, members[n-1][len(prefix):]), true
 		}
 	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	first, _ := slices.BinarySearch(ids, known)
-	ids = ids[first:]
-	slices.Reverse(ids)
-	return ids, more, nil
+	slices.Sort(f.ids)
+	f.ids = slices.Compact(f.ids)
+	first, _ := slices.BinarySearch(f.ids, known)
+	f.ids = f.ids[first:]
+	slices.Reverse(f.ids)
+	return f, nil
 }
 
-// part reads as many of the first ids as a page may still have after read bytes; at least one if nothing
-// was read, and all if the filter has no limit of bytes. A header can have several MiB, because it contains the output
-// of its run. Small runs cost one round trip, large ones two more. It returns the ids it has read, and those of their
-// runs that exist and that this build can read.
-func (s *Store) part(ctx context.Context, f state.Filter, ids []string, read int) (done []string, runs []state.State, bytes int, err error) {
-	if f.Bytes <= 0 {
-		runs, bytes, err = s.headers(ctx, ids)
-		return ids, runs, bytes, err
+// newestByScript is newest on one server. It also reads the headers, as far as one call of a script may.
+func (s *Store) newestByScript(ctx context.Context, sets [][]list, bottom, top string, n int, r *reader) (f found, err error) {
+	args := []any{n, scriptBytes, r.share(n)}
+	for i, set := range sets {
+		for _, l := range set {
+			from, to := l.within(bottom, top)
+			args = append(args, i+1, l.prefix, from, to)
+		}
 	}
-	small, runs, bytes, err := s.smallRuns(ctx, ids, (f.Bytes-read)/len(ids))
-	if err != nil || small == len(ids) {
-		return ids, runs, bytes, err
-	}
-	rest, err := s.fitting(ctx, ids[small:], f.Bytes, read+bytes)
+	answer, err := listScript.call(ctx, s, s.keys.lists, args...)
 	if err != nil {
-		return nil, nil, 0, err
+		return found{}, err
 	}
-	more, n, err := s.headers(ctx, rest)
-	return ids[:small+len(rest)], append(runs, more...), bytes + n, err
+	if f.ids, err = answer.list(listRuns); err != nil {
+		return found{}, err
+	}
+	headers, _ := answer[listHeaders].([]any)
+	for _, h := range headers {
+		values, err := listOf[storedPlace](h, nil)
+		if err != nil {
+			return found{}, err
+		}
+		r.ready = append(r.ready, values)
+	}
+	f.set, f.more = int(answer.num(listSet))-1, len(f.ids) == n
+	return f, nil
 }
 
-// smallRuns reads the runs before the first that has more than most bytes, and returns the number of their ids.
-func (s *Store) smallRuns(ctx context.Context, ids []string, most int) (n int, runs []state.State, bytes int, err error) {
+// reader reads the headers of a page. A header can have several MiB, because it contains the output of its run.
+type reader struct {
+	store *Store
+	most  int                  // bytes of the page; 0 means no bound
+	bytes int                  // that it has read
+	ready []reply[storedPlace] // of the next runs, without large headers
+	full  bool                 // the next header does not fit
+}
+
+// share returns the size above which a header is large if n are to be read.
+func (r *reader) share(n int) int {
+	if r.most <= 0 {
+		return largeHeader
+	}
+	return min(largeHeader, (r.most-r.bytes)/n)
+}
+
+// read reads as many of the first ids as the page may still have; at least one if nothing was read, and all if the page
+// has no bound. Large headers cost another round trip. read returns the number of these ids, and those of their runs
+// that exist and that this build can read.
+func (r *reader) read(ctx context.Context, ids []string) (n int, runs []state.State, err error) {
+	if r.full {
+		return 0, nil, nil
+	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		keys[i] = s.keys.run(state.RunID(id)).header
+		keys[i] = r.store.keys.run(state.RunID(id)).header
 	}
-	replies, err := smallScript.onEach(ctx, s, keys, func(int) []any { return []any{most} })
-	if err != nil {
-		return 0, nil, 0, fmt.Errorf("read runs: %w", err)
-	}
-	if i := slices.IndexFunc(replies, func(r reply[storedPlace]) bool { return reply[verdictPlace](r).str(verdictWord) == "large" }); i >= 0 {
-		replies = replies[:i]
-	}
-	runs, bytes, err = existing(ids, replies)
-	return len(replies), runs, bytes, err
-}
-
-// fitting returns as many of the first ids as a page of some bytes may still have after read bytes; at least one if
-// nothing was read.
-func (s *Store) fitting(ctx context.Context, ids []string, most, read int) ([]string, error) {
-	pipe := s.rdb.Pipeline()
-	fixed, header := make([]*redis.IntCmd, len(ids)), make([]*redis.IntCmd, len(ids))
-	for i, id := range ids {
-		key := s.keys.run(state.RunID(id)).header
-		fixed[i], header[i] = pipe.HStrLen(ctx, key, fieldFixed), pipe.HStrLen(ctx, key, fieldHeader)
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read sizes of runs: %w", err)
-	}
-	for i := range ids {
-		size := int(fixed[i].Val() + header[i].Val())
-		if read > 0 && read+size > most {
-			return ids[:i], nil
+	headers := r.ready
+	if r.ready = nil; len(headers) == 0 {
+		headers, err = smallScript.onEach(ctx, r.store, keys, func(int) []any { return []any{r.share(len(ids))} })
+		if err != nil {
+			return 0, nil, fmt.Errorf("read runs: %w", err)
 		}
-		read += size
 	}
-	return ids, nil
-}
-
-// headers reads the existing runs among ids, and returns the number of bytes read.
-func (s *Store) headers(ctx context.Context, ids []string) (runs []state.State, bytes int, err error) {
-	if len(ids) == 0 {
-		return nil, 0, nil
+	large, pipe := map[int]*redis.SliceCmd{}, r.store.rdb.Pipeline()
+	for i, h := range headers {
+		size := len(h.str(storedHeader)) + len(h.str(storedFixed))
+		v := reply[verdictPlace](h)
+		isLarge := v.str(verdictWord) == "large"
+		if isLarge {
+			size = int(v.num(verdictLength))
+		}
+		if r.full = r.most > 0 && r.bytes > 0 && r.bytes+size > r.most; r.full {
+			break
+		}
+		if isLarge {
+			large[i] = pipe.HMGet(ctx, keys[i], storedFields...)
+		}
+		n, r.bytes = n+1, r.bytes+size
 	}
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.SliceCmd, len(ids))
-	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.keys.run(state.RunID(id)).header, storedFields...)
+	if len(large) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return 0, nil, fmt.Errorf("read runs: %w", err)
+		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, 0, fmt.Errorf("read runs: %w", err)
+	for i, c := range large {
+		headers[i] = c.Val()
 	}
-	replies := make([]reply[storedPlace], len(ids))
-	for i, c := range cmds {
-		replies[i] = c.Val()
-	}
-	return existing(ids, replies)
+	runs, err = existing(ids[:n], headers[:n])
+	return n, runs, err
 }
 
 // existing decodes replies with the storedFields of the first ids, without runs that do not exist or that this build
 // cannot read.
-func existing(ids []string, replies []reply[storedPlace]) (runs []state.State, bytes int, err error) {
+func existing(ids []string, replies []reply[storedPlace]) (runs []state.State, err error) {
 	runs = make([]state.State, 0, len(replies))
 	for i, values := range replies {
-		for _, field := range values {
-			text, _ := field.(string)
-			bytes += len(text)
-		}
 		st, err := read(state.RunID(ids[i]), values)
 		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrFormat) {
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		runs = append(runs, st)
 	}
-	return runs, bytes, nil
+	return runs, nil
 }
 
 // firstsPart is the number of texts that firsts requests from a set at once.

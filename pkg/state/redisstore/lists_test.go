@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -126,52 +127,118 @@ func TestListCost(t *testing.T) {
 	}
 }
 
-// A list reads the ids of its page at once. Where the filter rejects runs, it doubles the number it reads at a
-// time: each round trip counts when the store is distant.
+// A page takes one round trip, whatever its filter, and two on a cluster: each counts when the store is distant. Where
+// the filter rejects runs, a list doubles the number it reads at a time.
 func TestListRoundTrips(t *testing.T) {
 	t.Parallel()
-	p := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
-	s, rdb := openAt(t, p.URL, "rounds"), raw(t, p.URL)
-	fill(t, s, 1_500, true, time.Hour)
-	reads := func() (n int64) {
-		info, err := rdb.Info(t.Context(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, line, found := strings.Cut(info, "cmdstat_zrevrangebylex:calls="); found {
-			if _, err := fmt.Sscanf(line, "%d", &n); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return n
+	const tenant, runs = "acme", 1_500
+	prefix := fmt.Sprint("rounds", time.Now().UnixNano())
+	s := openAt(t, testbed.Redis(t), prefix)
+	var g errgroup.Group
+	g.SetLimit(32)
+	for i := range runs {
+		g.Go(func() error {
+			run := newRun(t)
+			run.Tenant, run.Agent, run.Metadata = tenant, fmt.Sprint("agent-", i%3), map[string]string{"user": fmt.Sprint(i % 5)}
+			_, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour, Indexed: []string{"user"}})
+			return err
+		})
 	}
-	if _, err := s.List(t.Context(), state.Filter{Limit: 1, Bytes: 8 << 20}); err != nil {
+	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	shards := reads()
+	spread := openAt(t, testbed.Redis(t), prefix)
+	spread.Spread()
+	var trips atomic.Int64
+	for _, s := range []*redisstore.Store{s, spread} {
+		if _, err := s.List(t.Context(), state.Filter{Limit: 1}); err != nil { // loads the scripts
+			t.Fatal(err)
+		}
+		s.AfterEach(func() { trips.Add(1) })
+	}
+	queued, indexed := []state.Status{state.Queued}, map[string]state.RunID{"user": "run_0"}
+	for _, tt := range []struct {
+		filter      state.Filter
+		runs        int
+		one, spread int64 // round trips
+	}{
+		{state.Filter{}, 50, 1, 2},
+		{state.Filter{Bytes: 8 << 20}, 50, 1, 2},
+		{state.Filter{Status: queued}, 50, 1, 2},
+		{state.Filter{Agent: "agent-1", Status: queued}, 50, 1, 2},
+		{state.Filter{Agent: "nobody", Status: queued}, 0, 1, 1},
+		{state.Filter{Metadata: map[string]string{"user": "2"}, Indexed: indexed}, 50, 1, 2},
+		{state.Filter{Metadata: map[string]string{"user": "2"}, Indexed: indexed, Status: queued}, 50, 1, 2},
+		{state.Filter{Limit: 1000, Bytes: 8 << 20}, 1000, 6, 7}, // two hundred runs at a time
+		{state.Filter{Limit: 20, Metadata: map[string]string{"user": "nobody"}}, 0, 9, 14},
+	} {
+		f := tt.filter
+		f.Tenant = tenant
+		list := func(s *redisstore.Store, most int64) (ids []state.RunID, next string) {
+			trips.Store(0)
+			page, err := s.List(t.Context(), f)
+			if err != nil || len(page.Runs) != tt.runs {
+				t.Fatalf("List(%+v) = %d runs, %v; want %d", f, len(page.Runs), err, tt.runs)
+			}
+			if n := trips.Load(); n > most {
+				t.Errorf("List(%+v) takes %d round trips, want at most %d", f, n, most)
+			}
+			for _, run := range page.Runs {
+				ids = append(ids, run.ID)
+			}
+			return ids, page.Next
+		}
+		ids, next := list(s, tt.one)
+		if on, at := list(spread, tt.spread); !slices.Equal(on, ids) || at != next {
+			t.Errorf("List(%+v) = %v, next %q; on a cluster %v, next %q", f, ids, next, on, at)
+		}
+	}
+}
+
+// Headers of 1 MB cost one round trip more.
+func TestListRoundTripsOfLargeRuns(t *testing.T) {
+	t.Parallel()
+	const n, size = 30, 1 << 20
+	s := openAt(t, testbed.Redis(t), fmt.Sprint("large", time.Now().UnixNano()))
+	for range n {
+		run := newRun(t)
+		run.Tenant, run.Metadata = "acme", map[string]string{"large": strings.Repeat("x", size)}
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := state.Filter{Tenant: "acme", Bytes: 8 << 20}
+	if _, err := s.List(t.Context(), f); err != nil { // loads the script
+		t.Fatal(err)
+	}
 	var trips atomic.Int64
 	s.AfterEach(func() { trips.Add(1) })
-	for _, tt := range []struct {
-		filter    state.Filter
-		runs      int
-		mostReads int64
-		trips     int64
-	}{
-		{state.Filter{Limit: 20, Bytes: 8 << 20}, 20, 1, 4},
-		{state.Filter{Limit: 1000, Bytes: 8 << 20}, 1000, 2, 9}, // two find the tenants; two hundred runs at a time
-		{state.Filter{Limit: 20, Metadata: map[string]string{"k": "v"}}, 0, 6, 15},
-	} {
-		before := reads()
-		trips.Store(0)
-		page, err := s.List(t.Context(), tt.filter)
-		if err != nil || len(page.Runs) != tt.runs {
-			t.Fatalf("List(%+v) = %d runs, %v; want %d", tt.filter, len(page.Runs), err, tt.runs)
+	if page, err := s.List(t.Context(), f); err != nil || len(page.Runs) != 7 || page.Next != string(page.Runs[6].ID) {
+		t.Errorf("a page has %d runs, %v, next %q; want 7", len(page.Runs), err, page.Next)
+	}
+	if n := trips.Load(); n != 2 {
+		t.Errorf("a page of large runs takes %d round trips, want 2", n)
+	}
+}
+
+// The runs of a batch have the same time in their ids, and are in order too.
+func TestListOfBatch(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	s := openAt(t, testbed.Redis(t), fmt.Sprint("moment", time.Now().UnixNano()))
+	first := newRun(t)
+	want := make([]state.RunID, n)
+	for i := range n {
+		run := first
+		run.ID, run.Tenant = first.ID.Plus(i), "acme"
+		want[n-1-i] = run.ID
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
 		}
-		if n := (reads() - before) / shards; n < 1 || n > tt.mostReads {
-			t.Errorf("List(%+v) reads the index %d times, want at most %d", tt.filter, n, tt.mostReads)
-		}
-		if n := trips.Load(); n > tt.trips {
-			t.Errorf("List(%+v) takes %d round trips, want at most %d", tt.filter, n, tt.trips)
+	}
+	for _, limit := range []int{1, 20, 250, 1000} {
+		if got, _ := all(t, s, state.Filter{Tenant: "acme", Limit: limit}); !slices.Equal(got, want) {
+			t.Errorf("pages of %d have %d runs, or in another order: %v", limit, len(got), got)
 		}
 	}
 }

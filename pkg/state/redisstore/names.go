@@ -60,8 +60,8 @@ var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "rr", 
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy, behind
-	verdictLength                     // gap: entries in the log
+	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy, behind, large
+	verdictLength                     // gap: entries in the log; large: bytes of the header
 )
 
 type closedPlace int
@@ -190,6 +190,14 @@ const markReached markPlace = 0
 type firstsPlace int
 
 const firstsTexts firstsPlace = 0
+
+type listPlace int
+
+const (
+	listSet listPlace = iota
+	listRuns
+	listHeaders // of these: each stored, or verdict
+)
 
 type sealPlace int
 

@@ -61,6 +61,8 @@ var (
 	markSrc string
 	//go:embed scripts/firsts.lua
 	firstsSrc string
+	//go:embed scripts/list.lua
+	listSrc string
 	//go:embed scripts/small.lua
 	smallSrc string
 	//go:embed scripts/agent.lua
@@ -101,6 +103,7 @@ var (
 	agentDelete     = promise[verdictPlace](agentDeleteSrc)
 	markScript      = shared[markPlace](markSrc)
 	firstsScript    = shared[firstsPlace](firstsSrc)
+	listScript      = shared[listPlace](listSrc)
 	smallScript     = shared[storedPlace](smallSrc)
 	replaceScript   = promise[verdictPlace](replaceSrc)
 	timerScript     = promise[verdictPlace](timerSrc)

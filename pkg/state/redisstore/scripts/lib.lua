@@ -24,6 +24,14 @@ local function mark(R, tenant, lifetime)
   redis.call('PEXPIRE', R, lifetime)
 end
 
+-- stored returns the header of a run for a list, and its size; 'large' and 0 if it has more than most bytes: Lua copies it several times.
+local function stored(R, most)
+  local size = redis.call('HSTRLEN', R, 'h') + redis.call('HSTRLEN', R, 'hf')
+  if size > most then return {'large', size}, 0 end
+  local header, status, started, fixed, key, marker, sealed = unpack(redis.call('HMGET', R, 'h', 'st', 'sa', 'hf', 'ik', 'gone', 'sl'))
+  return {header, status, started, fixed, key, marker, sealed}, size
+end
+
 local function terminal(status) return status == 'completed' or status == 'incomplete' or status == 'failed' or status == 'cancelled' end
 
 -- count updates the counts of statuses when a run moves from one to another.
