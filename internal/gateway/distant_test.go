@@ -130,3 +130,30 @@ func TestLongRunOfDistantStore(t *testing.T) {
 		}
 	})
 }
+
+// A distant store answers what a page shows of a run at once: each answer after another would double the wait.
+func TestReadsOfDistantStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Config{})
+		run := state.State{ID: "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", Tenant: state.DefaultTenant, Agent: "a", AgentVersion: 1, Loop: "react", Priority: state.Normal}
+		run, err := run.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hi")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := gateway.New(distant{store}, membus.New(), gateway.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"", "/messages", "/messages?view=session", "/turns"} {
+			w, begun := httptest.NewRecorder(), time.Now()
+			g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/v1/runs/"+string(run.ID)+path, nil))
+			if took := time.Since(begun); w.Code != http.StatusOK || took != 50*time.Millisecond {
+				t.Errorf("GET of %q = %d after %s, want 200 after one answer of the store: %.300s", path, w.Code, took, w.Body)
+			}
+		}
+	})
+}

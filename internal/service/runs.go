@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -32,25 +33,42 @@ func (s *Runs) Get(ctx context.Context, c access.Caller, id string) (state.State
 
 // Log returns the log of a run, of which it has read the first page.
 func (s *Runs) Log(ctx context.Context, c access.Caller, id string) (*RunLog, error) {
-	st, err := s.Get(ctx, c, id)
+	first, err := s.logPage(ctx, c, id, 0, mostPage)
 	if err != nil {
 		return nil, err
 	}
-	first, err := s.store.LogPage(ctx, st.ID, 0, mostPage, pageWeight)
-	if err != nil {
-		return nil, err
+	return &RunLog{store: s.store, id: state.RunID(id), first: first}, nil
+}
+
+// logPage returns a page of the log of a run if the caller may see it. It asks the store for the run and for the page at
+// once, because a store may be distant.
+func (s *Runs) logPage(ctx context.Context, c access.Caller, name string, after int64, limit int) (page state.LogPage, err error) {
+	if err := s.permit(ctx, c, ReadRuns); err != nil {
+		return page, err
 	}
-	return &RunLog{store: s.store, id: st.ID, first: first}, nil
+	id, err := parseID(name)
+	if err != nil {
+		return page, err
+	}
+	var unread error
+	err = s.readEach(ctx, 2, func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			_, err = s.load(ctx, c, name)
+			return err
+		}
+		page, unread = s.store.LogPage(ctx, id, after, limit, pageWeight)
+		return nil // that of load says more about a run that is missing
+	})
+	if err = cmp.Or(err, unread); err != nil {
+		return state.LogPage{}, err
+	}
+	return page, nil
 }
 
 // Entries returns up to p.Limit log entries of a run with numbers above after, fewer if they are large, and the number
 // to pass as the next after, or 0 if the log had no more entries. It ignores p.Cursor.
 func (s *Runs) Entries(ctx context.Context, c access.Caller, id string, after int64, p Page) (log []state.Entry, next int64, err error) {
-	st, err := s.Get(ctx, c, id)
-	if err != nil {
-		return nil, 0, err
-	}
-	page, err := s.store.LogPage(ctx, st.ID, after, p.Limit, pageWeight)
+	page, err := s.logPage(ctx, c, id, after, p.Limit)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -202,14 +202,23 @@ type core struct {
 	quit      chan struct{}
 }
 
+// parseID returns the name of a run as its id, or a problem.
+func parseID(name string) (state.RunID, error) {
+	id, err := state.ParseRunID(name)
+	if err != nil {
+		return "", problem(badRequest, api.CodeInvalidID, "%q: %v", name, err)
+	}
+	return id, nil
+}
+
 // load returns the run with the id name, if the caller may see it. The error of a run that the caller may not see is
 // that of a run that does not exist: state.ErrNotFound, or restore.ErrWaiting while only a newer copy of the store may
 // have the run. For a deleted run of any tenant it is state.ErrDeleted. The caller must not use the run if there is an
 // error.
 func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
-	id, err := state.ParseRunID(name)
+	id, err := parseID(name)
 	if err != nil {
-		return state.State{}, problem(badRequest, api.CodeInvalidID, "%q: %v", name, err)
+		return state.State{}, err
 	}
 	st, err := k.store.Load(ctx, id)
 	if err == nil && st.Tenant != c.Tenant {
