@@ -46,7 +46,8 @@ local function sort()
   found = kept
 end
 
--- The runs are spread over the lists by chance: most lists have none or one of the newest. Only a list whose last found run is among these may have more of them.
+-- The runs are spread over the lists by chance: most lists have none or one of the newest. Only a list whose last
+-- found run is among these may have more of them.
 local lists, last = 0, {}
 for i = 4, #ARGV, 4 do if tonumber(ARGV[i]) == set then lists = lists + #KEYS end end
 local few = math.ceil(2 * want / lists)
