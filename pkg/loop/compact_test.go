@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -116,6 +117,11 @@ func TestReactiveCompactionAfterProgress(t *testing.T) {
 		"with a summary":      {&agent.Compaction{Summarize: true}, func(r *run) { r.work(8, "a result") }, state.ReactiveCompactRetry},
 		"once":                {&agent.Compaction{Reactive: agent.ReactiveOnce}, func(r *run) { r.work(8, "a result") }, state.EndPromptTooLong},
 		"no result":           {&agent.Compaction{}, func(*run) {}, state.EndPromptTooLong},
+		"no call was made": {&agent.Compaction{}, func(r *run) {
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("unknown"))
+			r.wantReason(state.NextTurn)
+		}, state.EndPromptTooLong},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,6 +163,30 @@ func TestCompactionClips(t *testing.T) {
 		t.Fatalf("%d messages, the last of %d bytes: %.80s", len(msgs), n, last.Parts[0].Content)
 	}
 	r.wantPaired()
+}
+
+// The signature of a thought covers all of it: a thought that is cut loses its signature, others keep theirs (A12).
+func TestCompactionClipsThinking(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	resp := calls("t")
+	for _, n := range []int{10, 50_000} {
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartThinking, Text: strings.Repeat("a", n), Opaque: json.RawMessage(`"signature"`), OpaqueBy: "m"})
+	}
+	r.respond(resp)
+	r.finishTools(ok("c1", "x"))
+	r.begin(loop.TurnBegan{})
+	r.fail(model.PromptTooLong)
+	r.wantReason(state.ReactiveCompactRetry)
+	r.begin(loop.TurnBegan{})
+	said := wantEffect[loop.CallModel](r).Messages[1].Parts
+	if short := said[1]; string(short.Opaque) != `"signature"` || short.OpaqueBy != "m" {
+		t.Errorf("a short thought is %s, want it unchanged", dump(short))
+	}
+	if long := said[2]; len(long.Text) > 5000 || long.Opaque != nil || long.OpaqueBy != "" {
+		t.Errorf("a long thought has %d bytes, the signature %s by %q; want it cut, without a signature", len(long.Text), long.Opaque, long.OpaqueBy)
+	}
 }
 
 // Proactive compaction runs at a share of the window, as often as it helps, and with a summary by the model if
@@ -261,5 +291,82 @@ func TestCompactionKeepsTheTask(t *testing.T) {
 	}
 	if !strings.Contains(msgs[1].Text(), "were removed") || len(msgs) != 4 {
 		t.Fatalf("the model sees %s", dump(msgs))
+	}
+}
+
+// A run compacts ahead of time from exactly the share of the window on, and only if that shortens the prompt (A18).
+func TestProactiveCompactionLimits(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{At: 0.5, Window: 1000, Keep: 1, Summarize: true}}
+	for used, want := range map[int64]loop.Purpose{499: loop.ForTurn, 500: loop.ForSummary} {
+		r := start(t, def, state.Limits{})
+		r.work(3, "a result")
+		r.begin(loop.TurnBegan{})
+		last := calls("t")
+		last.Usage.InputTokens = used - 10 - last.Usage.OutputTokens // respond adds 10
+		r.respond(last)
+		r.finishTools(ok("c1", "x"))
+		r.begin(loop.TurnBegan{})
+		if got := wantEffect[loop.CallModel](r).Purpose; got != want {
+			t.Errorf("with %d tokens in the window the purpose of the call is %q, want %q", used, got, want)
+		}
+	}
+	// A remark would take the place of the only message that can go.
+	r := start(t, def, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	answer := text("done")
+	answer.Usage.InputTokens = 900
+	r.respond(answer)
+	more := state.UserText("go on")
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "s", Message: &more}}})
+	r.begin(loop.TurnBegan{})
+	if ask := wantEffect[loop.CallModel](r); ask.Purpose != loop.ForTurn || len(ask.Messages) != 3 {
+		t.Errorf("the model reads %s, want all of the short history", dump(ask))
+	}
+}
+
+// A summary costs the run what its model call cost, with all tries that failed before it, whether or not a summary
+// came of them (A18, I10).
+func TestSummaryCosts(t *testing.T) {
+	t.Parallel()
+	spent := func(n int64) state.Usage { return state.Usage{OutputTokens: n, ModelCalls: 1} }
+	lost := []loop.Lost{{Spent: spent(100)}}
+	for name, test := range map[string]struct {
+		ev    loop.Event
+		usage state.Usage
+	}{
+		"summary": {
+			loop.ModelResponded{Response: model.Response{Parts: text("so far").Parts, Usage: state.Usage{OutputTokens: 7}}, Failed: 2, Lost: lost, Purpose: loop.ForSummary},
+			state.Usage{OutputTokens: 107, ModelCalls: 2},
+		},
+		"no summary": {
+			loop.ModelFailed{Err: &model.Error{Class: model.Timeout}, Failed: 2, Lost: lost, Spent: spent(20), Purpose: loop.ForSummary},
+			state.Usage{OutputTokens: 120, ModelCalls: 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, agent.Definition{Tools: tools(plain), Compaction: &agent.Compaction{Summarize: true}}, state.Limits{})
+			r.work(8, "a result")
+			r.begin(loop.TurnBegan{})
+			r.fail(model.PromptTooLong)
+			before, requests := r.s.Usage, r.s.ModelRequests
+			switch ev := test.ev.(type) {
+			case loop.ModelResponded:
+				ev.At = r.now()
+				r.step(ev)
+				requests++
+			case loop.ModelFailed:
+				ev.At = r.now()
+				r.step(ev)
+			}
+			r.wantReason(state.ReactiveCompactRetry)
+			if got, want := r.s.Usage, before.Add(test.usage); got.OutputTokens != want.OutputTokens || got.ModelCalls != want.ModelCalls {
+				t.Errorf("usage = %s, want %s", dump(got), dump(want))
+			}
+			if got := r.s.ModelRequests; got != requests+2 {
+				t.Errorf("the run counts %d requests to the model, want %d", got, requests+2)
+			}
+		})
 	}
 }

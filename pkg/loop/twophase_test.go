@@ -221,6 +221,22 @@ func TestTwoPhaseDelegation(t *testing.T) {
 	}
 }
 
+// The model reads that a delegation failed, and why (K7).
+func TestTwoPhaseDelegationFails(t *testing.T) {
+	t.Parallel()
+	r := start(t, twoPhase(plain, helper), state.Limits{})
+	r.begin(loop.TurnBegan{})
+	say(r, `{"agent":"researcher","task":"find it"}`)
+	o := r.s.Open[0]
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Child: &state.ChildResult{CallID: o.ID, RunID: o.Child, Content: "no model", IsError: true}}}})
+	r.begin(loop.TurnBegan{})
+	r.begin(loop.TurnBegan{})
+	msgs := wantEffect[loop.CallModel](r).Messages
+	if got, want := msgs[len(msgs)-1].Text(), "[Step 1/5] Delegation failed: no model"; got != want {
+		t.Errorf("the model reads %q, want %q", got, want)
+	}
+}
+
 // The prompt of two_phase has the values of the run's variables, and the instructions once.
 func TestTwoPhaseVariables(t *testing.T) {
 	t.Parallel()
