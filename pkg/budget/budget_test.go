@@ -1,6 +1,7 @@
 package budget_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -89,6 +90,55 @@ func TestUsedFraction(t *testing.T) {
 	for _, tt := range tests {
 		if got := budget.UsedFraction(tt.limits, tt.usage, tt.turns, created, now); got != tt.want {
 			t.Errorf("%s: UsedFraction = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The tightest limit says how many more calls of a size fit. Turns do not count, and a call without cost fits any
+// number of times.
+func TestCallsLeft(t *testing.T) {
+	t.Parallel()
+	call := state.Usage{InputTokens: 10, OutputTokens: 5, CostUSD: usd(100)}
+	for name, tt := range map[string]struct {
+		limits  state.Limits
+		used    state.Usage
+		call    state.Usage
+		want    int
+		limited bool
+	}{
+		"no limits":             {state.Limits{}, state.Usage{}, call, 0, false},
+		"turns only":            {state.Limits{MaxTurns: 3}, state.Usage{}, call, 0, false},
+		"output":                {state.Limits{OutputTokens: 20}, state.Usage{OutputTokens: 5}, call, 3, true},
+		"output, rounded down":  {state.Limits{OutputTokens: 20}, state.Usage{OutputTokens: 6}, call, 2, true},
+		"the first is tightest": {state.Limits{OutputTokens: 10, TotalTokens: 1000, CostUSD: 5000}, state.Usage{}, call, 2, true},
+		"the last is tightest":  {state.Limits{OutputTokens: 1000, TotalTokens: 1000, CostUSD: 100}, state.Usage{}, call, 1, true},
+		"passed":                {state.Limits{TotalTokens: 10}, state.Usage{InputTokens: 30}, call, 0, true},
+		"no call yet":           {state.Limits{OutputTokens: 10}, state.Usage{}, state.Usage{}, 0, false},
+	} {
+		if got, limited := budget.CallsLeft(tt.limits, tt.used, tt.call); got != tt.want || limited != tt.limited {
+			t.Errorf("%s: CallsLeft = %d, %t; want %d, %t", name, got, limited, tt.want, tt.limited)
+		}
+	}
+}
+
+// A token budget that no answer could satisfy is refused.
+func TestTokensCheck(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		b  budget.Tokens
+		ok bool
+	}{
+		"defaults":           {budget.Tokens{OutputTokens: 1}, true},
+		"the whole budget":   {budget.Tokens{OutputTokens: 1, StopAt: 1, MinDelta: 1, MinCount: 1}, true},
+		"no budget":          {budget.Tokens{}, false},
+		"below 0":            {budget.Tokens{OutputTokens: 1, StopAt: -0.1}, false},
+		"above 1":            {budget.Tokens{OutputTokens: 1, StopAt: 1.1}, false},
+		"not a number":       {budget.Tokens{OutputTokens: 1, StopAt: math.NaN()}, false},
+		"negative min_delta": {budget.Tokens{OutputTokens: 1, MinDelta: -1}, false},
+		"negative min_count": {budget.Tokens{OutputTokens: 1, MinCount: -1}, false},
+	} {
+		if err := tt.b.Check(); (err == nil) != tt.ok {
+			t.Errorf("%s: Check = %v", name, err)
 		}
 	}
 }
