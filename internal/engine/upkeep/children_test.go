@@ -32,6 +32,8 @@ type family struct {
 	agent *agent.Agent
 	admit func(runs []state.RunID) state.Admitted // nil: all of them
 	noisy bool                                    // of the tenant of children
+	runs  map[state.RunID]state.State             // instead of those in the store
+	gone  []state.RunID                           // deleted
 
 	mu      sync.Mutex
 	signals map[state.RunID][]state.Signal
@@ -42,16 +44,22 @@ type family struct {
 
 func newFamily(t *testing.T) *family {
 	t.Helper()
+	return newFamilyOf(t, "a")
+}
+
+// newFamilyOf returns a family whose agent delegates to the agent with the given name.
+func newFamilyOf(t *testing.T, name string) *family {
+	t.Helper()
 	def := agent.Definition{
 		Name: "a", Model: agent.Model{Provider: "scripted", Responses: []model.Scripted{{Text: "unused"}}},
-		Tools: []agent.Tool{{Name: "helper", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: "a"})}},
+		Tools: []agent.Tool{{Name: "helper", Kind: toolspec.Agent, Own: tool.EncodeSettings(toolspec.Delegate{Agent: name})}},
 	}
 	a, err := agent.Builtin().Compile(def, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &family{Store: memstore.New(memstore.Config{}), Bus: membus.New(), t: t, agent: a, signals: map[state.RunID][]state.Signal{}}
-	if _, err := f.PutAgent(t.Context(), "acme", "a", []byte("{}"), false); err != nil {
+	if _, err := f.PutAgent(t.Context(), "acme", name, []byte("{}"), false); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -65,6 +73,16 @@ func (f *family) Admit(ctx context.Context, root state.RunID, runs []state.RunID
 		return f.admit(runs), nil
 	}
 	return f.Store.Admit(ctx, root, runs, limit)
+}
+
+func (f *family) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if s, ok := f.runs[id]; ok {
+		return s, nil
+	}
+	if slices.Contains(f.gone, id) {
+		return state.State{}, state.ErrDeleted
+	}
+	return f.Store.Load(ctx, id)
 }
 
 func (f *family) Create(ctx context.Context, run state.NewRun) (state.Created, error) {
@@ -231,5 +249,87 @@ func TestDeadLetterCountsAttempts(t *testing.T) {
 	letters, err := f.DeadLetters(t.Context(), "acme", 0, 10)
 	if err != nil || len(letters) != 1 || letters[0].Attempts != 5 || letters[0].Run != childID || letters[0].Kind != bus.DeadPoisoned {
 		t.Errorf("letters %+v, %v; want one with 5 attempts", letters, err)
+	}
+}
+
+// The dead letter of a run that was deleted meanwhile does not stay: the deletion may have looked for it before.
+func TestDeadLetterOfADeletedRun(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []bool{false, true} {
+		f := newFamily(t)
+		run := f.submitted(childID, "ada")
+		run.Poison, run.DeadLettered = &state.Poison{Attempts: 5}, true
+		run, err := run.Move(state.EndPoisoned, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Store.Create(t.Context(), state.NewRun{State: run}); err != nil {
+			t.Fatal(err)
+		}
+		if deleted {
+			f.gone = []state.RunID{childID}
+		}
+		f.finalize(run)
+		if letters, err := f.DeadLetters(t.Context(), "acme", 0, 10); err != nil || (len(letters) == 0) != deleted {
+			t.Errorf("deleted %t: letters %+v, %v", deleted, letters, err)
+		}
+	}
+}
+
+// Only agents can be called, not their drafts: the definition of a draft has another name than the draft.
+func TestDraftIsNotCalled(t *testing.T) {
+	t.Parallel()
+	f := newFamilyOf(t, "draft")
+	f.finalize(f.waiting(1))
+	got := f.signals[parentID]
+	if len(f.created) > 0 || len(got) != 1 || got[0].Child == nil || !got[0].Child.IsError || !strings.Contains(got[0].Child.Content, "draft") {
+		t.Errorf("created %v, signals %+v; want an error as the result of the call", f.created, got)
+	}
+}
+
+// A pending run of a batch starts when all runs before it have left its lane. A run that was skipped says nothing about
+// those before it.
+func TestLaneIsFree(t *testing.T) {
+	t.Parallel()
+	running := func(s *state.State) { s.Status = state.Running }
+	ended := func(s *state.State) { s.Status = state.Completed }
+	skipped := func(s *state.State) { s.Status, s.Batch.Skipped = state.Cancelled, true }
+	asking := func(s *state.State) { s.Status, s.Batch.LeftLane = state.Waiting, true }
+	type change = func(*state.State)
+	for name, test := range map[string]struct {
+		before []change
+		starts bool
+	}{
+		"the only one":                {nil, true},
+		"after a running one":         {[]change{running}, false},
+		"after an ended one":          {[]change{ended}, true},
+		"after one that asks":         {[]change{asking}, true},
+		"after a skipped one":         {[]change{skipped}, true},
+		"skipped, before it running":  {[]change{running, skipped}, false},
+		"skipped, before it ended":    {[]change{ended, skipped}, true},
+		"two skipped, before running": {[]change{running, skipped, skipped}, false},
+		"two skipped, before ended":   {[]change{ended, skipped, skipped}, true},
+	} {
+		f := newFamily(t)
+		f.runs = map[state.RunID]state.State{}
+		var last state.State
+		for i := range len(test.before) + 1 {
+			last = f.submitted(childID.Plus(i), "ada")
+			last.Batch = &state.Batch{Index: i, Size: len(test.before) + 1, MaxParallel: 1}
+			if i < len(test.before) {
+				test.before[i](&last)
+			} else {
+				last.Status, last.Batch.PendingInBatch = state.Waiting, true
+			}
+			f.runs[last.ID] = last
+			if _, err := f.Store.Create(t.Context(), state.NewRun{State: last}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.finalize(last)
+		got := f.signals[last.ID]
+		if (len(got) == 1 && got[0].Start) != test.starts || len(f.signals) > 1 {
+			t.Errorf("%s: signals %+v, want the last run started: %t", name, f.signals, test.starts)
+		}
 	}
 }
