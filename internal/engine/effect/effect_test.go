@@ -316,6 +316,27 @@ func TestProbeOutcomes(t *testing.T) {
 	}
 }
 
+// The probe is not asked about a turn that only ends its run.
+func TestProbeOfAnEndingTurn(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*loop.TurnBegan){
+		"aborted":  func(ev *loop.TurnBegan) { ev.Abort = &state.Abort{Reason: "enough"} },
+		"poisoned": func(ev *loop.TurnBegan) { ev.Poisoned = true },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := paused(t, tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+				t.Errorf("%s: the probe is asked", name)
+				return tool.ProbeNotDone(false), nil
+			}))
+			began := loop.TurnBegan{At: state.At(time.Now()), Worker: "w2", Attempt: s.claim.Attempt, Started: []string{"c1"}}
+			change(&began)
+			if err := s.Probe(s.ctx, &s.turn, s.agent, &began); err != nil || len(began.Started) != 1 {
+				t.Errorf("%s: Probe = %v, started %v", name, err, began.Started)
+			}
+		})
+	}
+}
+
 // hanging is a model that sends part of its response and hangs.
 type hanging struct{}
 

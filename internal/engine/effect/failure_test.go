@@ -103,3 +103,60 @@ func TestReservationOfAnotherLimit(t *testing.T) {
 		})
 	}
 }
+
+// failing is a model whose calls fail with an error of this class.
+type failing model.Class
+
+func (f failing) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
+	return model.Response{}, &model.Error{Class: model.Class(f)}
+}
+
+// A call that certainly used no tokens gives back those that it had reserved. One that may have used them does not.
+func TestFailedCallReturnsItsTokens(t *testing.T) {
+	t.Parallel()
+	for class, waits := range map[model.Class]bool{model.Auth: false, model.InvalidRequest: false, model.Timeout: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			// One call of the run fits: it is estimated at 512 tokens of output and some of input.
+			s.cfg.Models.RateLimits = model.RateLimits{{Provider: "scripted", Quota: state.Quota{Tokens: 600}}}
+			s.model = failing(class)
+			s.open(agent.Definition{})
+			call := s.begin()
+			if ev, failed := s.do(call).(loop.ModelFailed); !failed || ev.Err.Class != class {
+				t.Fatalf("%s: the first call becomes %+v", class, ev)
+			}
+			ev := s.do(call)
+			if _, delayed := ev.(loop.ModelDelayed); delayed != waits {
+				t.Errorf("%s: the next call becomes %T, want it to wait: %t", class, ev, waits)
+			}
+		})
+	}
+}
+
+// heard is a model that records its requests.
+type heard struct{ requests []model.Request }
+
+func (h *heard) Generate(_ context.Context, r model.Request, _ func(model.Delta)) (model.Response, error) {
+	h.requests = append(h.requests, r)
+	return model.Response{Parts: []state.Part{{Type: state.PartText, Text: "ok"}}, Stop: model.StopEnd}, nil
+}
+
+// The stop texts of an agent end its answers. They would cut a summary.
+func TestSummaryHasNoStopTexts(t *testing.T) {
+	t.Parallel()
+	s, h := newStage(t), &heard{}
+	s.model = h
+	def := agent.Definition{}
+	def.Model.Stop = []string{"END"}
+	s.open(def)
+	call, ok := s.begin().(loop.CallModel)
+	if !ok {
+		t.Fatal("the turn does not begin with a call")
+	}
+	s.do(call)
+	call.Purpose = loop.ForSummary
+	s.do(call)
+	if len(h.requests) != 2 || len(h.requests[0].Stop) != 1 || len(h.requests[1].Stop) != 0 {
+		t.Errorf("the requests %+v, want the stop texts in the first only", h.requests)
+	}
+}
