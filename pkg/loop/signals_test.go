@@ -1,0 +1,116 @@
+package loop_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func by(principal string, sig state.Signal) state.Signal {
+	sig.By = &state.By{Principal: principal}
+	return sig
+}
+
+// The cost of calls that an earlier attempt made, and did not record, is the run's (I10).
+func TestRecoveredTurnHasItsCost(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{Attempt: 2, Spent: state.Usage{OutputTokens: 70, ModelCalls: 1, Estimated: true}})
+	if e := r.s.Log[len(r.s.Log)-1]; e.Reason != state.Recovered || e.Usage == nil || e.Usage.OutputTokens != 70 || r.s.Usage.OutputTokens != 70 || !r.s.Usage.Estimated {
+		t.Errorf("entry %s, usage %s; want both to have the cost", dump(e), dump(r.s.Usage))
+	}
+	r = start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{Attempt: 2})
+	if e := r.s.Log[len(r.s.Log)-1]; e.Reason != state.Recovered || e.Usage != nil {
+		t.Errorf("entry %s, want no cost", dump(e))
+	}
+}
+
+// A replay of an end after which the run has continued for another reason does nothing.
+func TestLateReplayDoesNothing(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{Attempt: 6, Poisoned: true})
+	r.wantReason(state.EndPoisoned)
+	ended := r.s.Version
+	r.begin(loop.TurnBegan{Signals: []state.Signal{said("go on")}})
+	r.wantReason(state.UserMessage)
+	if r.s.Poison != nil {
+		t.Errorf("the run that continues is still poisoned: %s", dump(r.s.Poison))
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "replay", Replay: ended}}})
+	wantEffect[loop.CallModel](r)
+}
+
+// Whoever requests something besides an approval counts as a requester, also with the same name: the entry of an
+// approval names its sender as an approver.
+func TestRequesterBesideApproval(t *testing.T) {
+	t.Parallel()
+	yes := state.Signal{ID: "yes", Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}}
+	result := state.Signal{ID: "result", ToolResults: []state.SignalResult{{CallID: "c2", Content: "this one"}}}
+	for name, test := range map[string]struct {
+		signals []state.Signal
+		want    []string
+	}{
+		"an approval":                      {[]state.Signal{by("ada", yes)}, nil},
+		"an approval and a message":        {[]state.Signal{by("ada", yes), by("ada", said("and hurry"))}, []string{"ada"}},
+		"an approval and a result":         {[]state.Signal{by("ada", yes), by("ada", result)}, []string{"ada"}},
+		"an approval and another's result": {[]state.Signal{by("ada", yes), by("eve", result)}, []string{"eve"}},
+	} {
+		r := start(t, agent.Definition{Tools: tools(gated, client)}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(`refund {"amount":500}`, "pick"))
+		before := r.s.LogLen()
+		r.begin(loop.TurnBegan{Signals: test.signals})
+		r.wantReason(state.Approved)
+		if got := state.Askers(nil, state.After(r.s.Log, before)); !slices.Equal(got, test.want) {
+			t.Errorf("%s: requesters %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// A message that arrives while the first model call waits for its quota continues the run. It does not wait until then.
+func TestMessageDuringTheFirstDelay(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.step(loop.ModelDelayed{At: r.now(), Wait: time.Hour, Reservation: &state.Reservation{Key: "k", At: 1}, Detail: "rate limit"})
+	r.wantReason(state.WaitingSchedule)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{said("and this")}})
+	r.wantReason(state.UserMessage)
+}
+
+// A message that arrives with the end of a run continues it, unless that end is for good: then the run keeps the
+// message as undelivered.
+func TestLateMessage(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end       func(r *run)
+		aborted   bool
+		continues bool
+	}{
+		"an answer":               {func(r *run) { r.begin(loop.TurnBegan{}); r.respond(text("done")) }, false, true},
+		"an answer and an abort":  {func(r *run) { r.begin(loop.TurnBegan{}); r.respond(text("done")) }, true, false},
+		"an abort":                {func(r *run) { r.begin(loop.TurnBegan{Abort: &state.Abort{Reason: "enough"}}) }, true, false},
+		"too many attempts":       {func(r *run) { r.begin(loop.TurnBegan{Attempt: 6, Poisoned: true}) }, false, false},
+		"the deadline has passed": {func(r *run) { r.s.Limits.DeadlineAt = state.At(epoch); r.begin(loop.TurnBegan{}) }, false, false},
+	} {
+		r := start(t, agent.Definition{}, state.Limits{})
+		test.end(r)
+		if !r.s.Status.Terminal() {
+			t.Fatalf("%s: the run is %s", name, r.s.Status)
+		}
+		got := loop.ApplyLateSignals(r.s, r.now(), []state.Signal{said("wait")}, test.aborted)
+		last := got.Log[len(got.Log)-1]
+		if got.Status.Terminal() == test.continues || len(last.Messages) == 0 {
+			t.Fatalf("%s: the run is %s, its last entry %s", name, got.Status, dump(last))
+		}
+		if m := last.Messages[len(last.Messages)-1]; m.Text() != "wait" || m.Undelivered == test.continues || m.ID == "" {
+			t.Errorf("%s: the message is %s, want it delivered: %t", name, dump(m), test.continues)
+		}
+	}
+}
