@@ -38,6 +38,9 @@ func TestNarrowedTenant(t *testing.T) {
 	cfg := s.config()
 	cfg.Kinds[toolspec.HTTP], cfg.Kinds[toolspec.MCP] = httptool.New(guard), never{t: t}
 	cfg.Policy = func(_ context.Context, tenant string) (policy.Policy, error) {
+		if tenant != state.DefaultTenant {
+			t.Errorf("asks what tenant %q may, want that of the run", tenant)
+		}
 		return policy.Of(tenant, *settings.Load()), nil
 	}
 	s.work(cfg)
