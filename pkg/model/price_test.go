@@ -115,6 +115,18 @@ func TestPriceOfExpired(t *testing.T) {
 	}
 }
 
+// Where reading from the cache costs more than sending again, what the cache has dropped costs nothing more.
+func TestDearCache(t *testing.T) {
+	t.Parallel()
+	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 2}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.CacheExpired("m", state.Usage{InputTokens: 1200, CacheExpiredTokens: 1000}); got == nil || *got != 0 {
+		t.Errorf("CacheExpired = %v, want 0", got)
+	}
+}
+
 // A model that a cloud serves has the price of the data set for that cloud, or the operator's, or none.
 func TestPricesOfClouds(t *testing.T) {
 	t.Parallel()

@@ -96,8 +96,9 @@ func TestStreams(t *testing.T) {
 		"input at the start": {[]string{start, begin(0, `{"type":"tool_use","id":"a","name":"f","input":{"x": 1}}`), end(0), done("tool_use"), stop}, []state.Part{call("a", "f", `{"x": 1}`)}, model.StopToolCalls},
 		"no id":              {join([]string{start}, tool(0, "", `{}`), []string{end(0), done("tool_use")}), []state.Part{call("call_2_0", "f", `{}`)}, model.StopToolCalls},
 		// Two streams in one response: the second is the answer.
-		"begun anew": {join([]string{start}, tool(0, "a", `{\"x\":\"Spa`), []string{again}, tool(0, "b", `{\"x\":1}`), []string{end(0), done("tool_use"), stop}), []state.Part{call("b", "f", `{"x":1}`)}, model.StopToolCalls},
-		"repeated":   {[]string{start, start, begin(0, `{"type":"text","text":"h"}`), start, delta(0, `{"type":"text_delta","text":"i"}`), end(0), done("end_turn"), stop}, []state.Part{text("hi")}, model.StopEnd},
+		"begun anew":          {join([]string{start}, tool(0, "a", `{\"x\":\"Spa`), []string{again}, tool(0, "b", `{\"x\":1}`), []string{end(0), done("tool_use"), stop}), []state.Part{call("b", "f", `{"x":1}`)}, model.StopToolCalls},
+		"begun anew, shorter": {[]string{start, begin(0, `{"type":"text","text":"a"}`), end(0), begin(1, `{"type":"text","text":"gone"}`), again, begin(0, `{"type":"text","text":"b"}`), end(0), done("end_turn"), stop}, []state.Part{text("b")}, model.StopEnd},
+		"repeated":            {[]string{start, start, begin(0, `{"type":"text","text":"h"}`), start, delta(0, `{"type":"text_delta","text":"i"}`), end(0), done("end_turn"), stop}, []state.Part{text("hi")}, model.StopEnd},
 		// The output limit stops a block like any other.
 		"limit inside a call":       {join([]string{start}, tool(0, "a", `{}`), []string{end(0)}, tool(1, "b", `{\"x\":`), []string{end(1), done("max_tokens"), stop}), []state.Part{call("a", "f", `{}`)}, model.StopMaxOutputTokens},
 		"limit before arguments":    {join([]string{start}, tool(0, "a"), []string{end(0), done("max_tokens"), stop}), []state.Part{text("")}, model.StopMaxOutputTokens},
@@ -304,6 +305,45 @@ func TestRequest(t *testing.T) {
 }
 
 // The reasoning effort is sent in the form of the model's generation.
+// The marks in a request have the lifetime that the definition chooses, or else an hour if the next call is likely to
+// come late. The response says which it was.
+func TestCacheLifetime(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		cache    model.Cache
+		longWait bool
+		ttl      string // in the marks
+		want     model.Cache
+	}{
+		{"", false, "", model.CacheFiveMinutes},
+		{"", true, "1h", model.CacheHour},
+		{model.CacheFiveMinutes, false, "", model.CacheFiveMinutes},
+		{model.CacheFiveMinutes, true, "", model.CacheFiveMinutes},
+		{model.CacheHour, false, "1h", model.CacheHour},
+		{model.CacheOff, true, "none", ""},
+	} {
+		base, body, _ := record(t)
+		r := model.Request{
+			Model: "claude-sonnet-4-5", BaseURL: base, LongWait: test.longWait,
+			Messages: []state.Message{{Role: state.RoleSystem, Parts: []state.Part{text("Be kind.")}}, state.UserText("Hi")},
+			Tools:    []model.ToolSpec{{Name: "f", Schema: json.RawMessage(`{"type":"object"}`)}},
+		}
+		r.Cache = test.cache
+		resp, err := anthropic.New(anthropic.Config{}).Generate(t.Context(), r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := json.Marshal(*body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		marked, hour := strings.Contains(string(sent), `"cache_control"`), strings.Contains(string(sent), `"ttl":"1h"`)
+		if marked != (test.ttl != "none") || hour != (test.ttl == "1h") || resp.Cache != test.want {
+			t.Errorf("%+v: the response says %q, the request is %s", test, resp.Cache, sent)
+		}
+	}
+}
+
 func TestReasoning(t *testing.T) {
 	t.Parallel()
 	base, body, _ := record(t)

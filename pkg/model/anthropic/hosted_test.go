@@ -187,3 +187,24 @@ func TestHostedPause(t *testing.T) {
 		t.Errorf("a cut response has %+v", cut.Parts)
 	}
 }
+
+// Citations go back only to the family of models that made them: another one's are of another form.
+func TestCitationsOfOthers(t *testing.T) {
+	t.Parallel()
+	own := model.SealedBy("anthropic", "m")
+	for by, want := range map[string]bool{own: true, "openai m": false, "": false} {
+		said := state.Part{
+			Type: state.PartText, Text: "Tea.", OpaqueBy: by,
+			Opaque: json.RawMessage(`{"citations":[{"type":"web_search_result_location","url":"https://example.com/","title":"T","cited_text":"c","encrypted_index":"I=="}]}`),
+		}
+		r := searching(state.Message{Role: state.RoleAssistant, Parts: []state.Part{said}}, state.UserText("Go on"))
+		body, _ := exchanged(t, r, start, begin(0, `{"type":"text","text":"hi"}`), end(0), done("end_turn"), stop)
+		sent, err := json.Marshal(body["messages"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(sent), "encrypted_index"); got != want {
+			t.Errorf("the citations of %q are sent: %t, want %t: %s", by, got, want, sent)
+		}
+	}
+}

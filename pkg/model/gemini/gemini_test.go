@@ -94,6 +94,21 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// Each reason why Google ends a response without an error has its meaning.
+func TestFinishReasons(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]model.Stop{
+		"STOP": model.StopEnd, "MAX_TOKENS": model.StopMaxOutputTokens,
+		"SAFETY": model.StopRefusal, "PROHIBITED_CONTENT": model.StopRefusal, "IMAGE_SAFETY": model.StopRefusal, "IMAGE_PROHIBITED_CONTENT": model.StopRefusal,
+		"RECITATION": model.StopContentFilter, "BLOCKLIST": model.StopContentFilter, "SPII": model.StopContentFilter, "IMAGE_RECITATION": model.StopContentFilter,
+	} {
+		resp, err := generate(t, serve(t, 200, stream(piece(`{"text":"a"}`, `,"finishReason":"`+reason+`"`))))
+		if err != nil || resp.Stop != want {
+			t.Errorf("%s: stop %q, %v; want %q", reason, resp.Stop, err, want)
+		}
+	}
+}
+
 // The bodies are those that Google sends, as reported by its users.
 func TestErrors(t *testing.T) {
 	t.Parallel()

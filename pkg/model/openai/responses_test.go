@@ -193,6 +193,23 @@ func TestSealedElsewhere(t *testing.T) {
 	}
 }
 
+// A request without sealed reasoning is not repeated: the same error would come back.
+func TestNothingSealedToLeaveOut(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":{"message":"The encrypted content could not be verified.","type":"invalid_request_error","code":"invalid_encrypted_content"}}`)
+	}))
+	t.Cleanup(h.Close)
+	r := model.Request{Model: "m", API: model.APIResponses, BaseURL: h.URL, Messages: []state.Message{state.UserText("Hi")}}
+	if _, err := openai.New(openai.Config{}).Generate(t.Context(), r, nil); err == nil || asked != 1 {
+		t.Errorf("%d requests, %v; want one, and its error", asked, err)
+	}
+}
+
 func TestEffort(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
