@@ -114,3 +114,94 @@ func TestLateMessage(t *testing.T) {
 		}
 	}
 }
+
+// With four eyes, another person must approve what an approver has edited, also if no rule matches the new arguments.
+func TestFourEyesAskAgain(t *testing.T) {
+	t.Parallel()
+	for _, four := range []bool{false, true} {
+		r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(`refund {"amount":500}`))
+		edit := state.Signal{ID: "e", FourEyes: four, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve, Arguments: `{"amount":5}`}}}
+		r.begin(loop.TurnBegan{Signals: []state.Signal{by("ada", edit)}})
+		r.begin(loop.TurnBegan{})
+		if !four {
+			wantEffect[loop.RunTools](r)
+			continue
+		}
+		r.wantReason(state.WaitingApproval)
+		if again := r.s.Waiting.Calls[0].Again; again == nil || again.Reason != state.AgainFourEyes {
+			t.Errorf("the call asks again with %s", dump(again))
+		}
+		yes := state.Signal{ID: "y", FourEyes: true, Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve}}}
+		r.begin(loop.TurnBegan{Signals: []state.Signal{by("bob", yes)}})
+		r.begin(loop.TurnBegan{})
+		wantEffect[loop.RunTools](r)
+	}
+}
+
+// The result of a client keeps its files and images.
+func TestClientResultKeepsItsFiles(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(client)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("pick"))
+	result := state.SignalResult{
+		CallID: "c1", Content: "this one", Images: []state.Image{{MediaType: "image/png", Data: "AAAA"}},
+		Files: []state.Part{{Type: state.PartFile, FileID: "f", MediaType: "application/pdf"}},
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "r", ToolResults: []state.SignalResult{result}}}})
+	view := state.View(r.s.Log)
+	if p := view[len(view)-1].Parts[0]; p.Content != "this one" || len(p.Images) != 1 || len(p.Files) != 1 || p.Files[0].FileID != "f" {
+		t.Errorf("the history has %s", dump(p))
+	}
+}
+
+// A replay opens again the calls that a worker makes. A child ends with the run, so that its call keeps its error. A
+// replay of another end does nothing.
+func TestReplayOpensCallsOfWorkers(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain, helper)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t", `researcher {"task":"a"}`))
+	if len(r.s.Open) != 2 || r.s.Open[1].Needs != state.NeedChild {
+		t.Fatalf("open calls %s", dump(r.s.Open))
+	}
+	r.begin(loop.TurnBegan{Attempt: 6, Poisoned: true})
+	r.wantReason(state.EndPoisoned)
+	if p := r.s.Poison; p == nil || len(p.Calls) != 1 || p.Calls[0].ID != "c1" || p.Attempts != 5 {
+		t.Fatalf("poison %s, want the call of the worker", dump(p))
+	}
+	ended := r.s
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "late", Replay: ended.Version - 1}, said("go on")}})
+	r.wantReason(state.UserMessage)
+	r.s = ended
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{ID: "replay", Replay: ended.Version}}})
+	r.wantReason(state.Replayed)
+	if len(r.s.Open) != 1 || r.s.Open[0].ID != "c1" {
+		t.Errorf("open calls %s", dump(r.s.Open))
+	}
+}
+
+// An approval that expires is denied without a reason, and says that it has expired. Another end of the run is the
+// reason.
+func TestUndecidedApprovals(t *testing.T) {
+	t.Parallel()
+	for name, expired := range map[string]bool{"expired": true, "aborted": false} {
+		r := start(t, agent.Definition{Tools: tools(gated)}, state.Limits{WaitMS: 1})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(`refund {"amount":500}`))
+		ev := loop.TurnBegan{}
+		if !expired {
+			ev.Abort = &state.Abort{Reason: "enough"}
+		}
+		r.begin(ev)
+		i := slices.IndexFunc(r.s.Log, func(e state.Entry) bool { return e.Type == state.EntryDecided })
+		if i < 0 {
+			t.Fatalf("%s: nothing was decided: %s", name, dump(r.s.Transition))
+		}
+		if d := r.s.Log[i].Approval; d.Decision != state.Deny || d.Expired != expired || (d.Reason == "") != expired {
+			t.Errorf("%s: %s", name, dump(d))
+		}
+	}
+}
