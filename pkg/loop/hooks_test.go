@@ -281,3 +281,15 @@ func TestInputHooksOfSeveralMessages(t *testing.T) {
 		t.Errorf("the full view marks %d messages as withdrawn, want the refused and the replaced one", withdrawn)
 	}
 }
+
+// The failures of hooks add up over the turns of a run.
+func TestHookFailuresAddUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	for _, answers := range [][]hook.Answer{{{Failures: 1}, {Failures: 2}}, {{}}, {{Failures: 1}}} {
+		r.step(loop.HooksAnswered{At: r.now(), Asked: loop.RunHooks{Point: hook.Input}, Answers: answers})
+	}
+	if n := r.s.Trouble.HookErrors; n != 4 {
+		t.Errorf("the run counts %d failures of hooks, want 4", n)
+	}
+}

@@ -159,6 +159,32 @@ func TestAbortWhileClaiming(t *testing.T) {
 	}
 }
 
+// The turn of an aborted run is claimed at the store, which reports the abort, whether the abort arrives after the
+// commit that claimed it or before.
+func TestAbortDropsAnEagerClaim(t *testing.T) {
+	t.Parallel()
+	claim := upkeep.EagerClaim{Lease: state.Lease{Run: "r1", Version: 3, Token: "t"}, Sent: time.Now()}
+	for name, test := range map[string]struct {
+		before, after state.RunID // aborted
+		kept          bool
+	}{
+		"no abort":          {"", "", true},
+		"of another run":    {"r2", "r2", true},
+		"before the commit": {"r1", "", false},
+		"after the commit":  {"", "r1", false},
+	} {
+		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+		done := leases.Expect("r1")
+		leases.HearAbort(bus.Abort{Run: test.before, Tenant: "acme"})
+		leases.NoteEager(claim)
+		done()
+		leases.HearAbort(bus.Abort{Run: test.after, Tenant: "acme"})
+		if _, kept := leases.TakeEager(bus.Turn{Run: "r1", Version: 3}); kept != test.kept {
+			t.Errorf("%s: the claim is kept: %t, want %t", name, kept, test.kept)
+		}
+	}
+}
+
 // A lease is renewed until the store reports that it has ended. While the store does not answer, the turn
 // continues for four fifths of the term.
 func TestRenewals(t *testing.T) {
