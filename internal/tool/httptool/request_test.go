@@ -1,0 +1,77 @@
+package httptool_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/httptool"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+)
+
+// The headers of a template take precedence over those that the worker adds.
+func TestOwnHeaders(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("Idempotency-Key"), " ", r.Header.Get("User-Agent"), " ", r.Header.Get("Traceparent"), " ", r.Header.Get("Content-Type"))
+	})
+	call := tool.Call{Arguments: json.RawMessage(`{}`), IdempotencyKey: "k1", TraceParent: "00-1"}
+	for want, headers := range map[string]map[string]string{
+		"k1 turnpike 00-1 application/json": nil,
+		"k2 mine 00-2 text/plain":           {"idempotency-key": "k2", "user-agent": "mine", "traceparent": "00-2", "content-type": "text/plain"},
+	} {
+		r := httptool.Request{URL: "http://" + at + "/headers", Method: "POST", Headers: headers}
+		if got, err := caller(t, at).Tool(r, secrets).Call(t.Context(), call); err != nil || got.Content != want {
+			t.Errorf("the server gets %q, %v; want %q", got.Content, err, want)
+		}
+	}
+}
+
+// An argument cannot lead to another path than the template's.
+func TestArgumentsStayInThePath(t *testing.T) {
+	t.Parallel()
+	at, _ := echo(t)
+	r := httptool.Request{URL: "http://" + at + "/users/{id}/orders"}
+	for id, refused := range map[string]bool{".": true, "..": true, "...": false, "../x": false, "a": false, "": true} {
+		args, err := json.Marshal(map[string]string{"id": id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: args})
+		if err != nil || got.IsError != refused || refused && !strings.Contains(got.Content, ": pass ") || !refused && !strings.HasPrefix(got.Content, "GET /users/") {
+			t.Errorf("id %q: %+v, %v; want it refused: %t", id, got, err, refused)
+		}
+	}
+}
+
+// A secret that a server sends back as an image or a file, or in their type, does not reach the history.
+func TestSecretsInContent(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	for path, kind := range map[string]string{"/image": "image/png", "/file": "application/pdf", "/audio": "audio/s3cr&t"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			fmt.Fprint(w, r.Header.Get("X-Key"))
+		})
+		r := httptool.Request{URL: "http://" + at + path, Headers: map[string]string{"X-Key": "secret://KEY"}}
+		got, err := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`)})
+		if err != nil || got.IsError || len(got.Images)+len(got.Files) != 1 {
+			t.Fatalf("%s: %+v, %v", path, got, err)
+		}
+		var data, media string
+		for _, i := range got.Images {
+			data, media = i.Data, i.MediaType
+		}
+		for _, f := range got.Files {
+			data, media = f.Data, f.MediaType
+		}
+		content, err := base64.StdEncoding.DecodeString(data)
+		if err != nil || strings.Contains(string(content), "s3cr") || strings.Contains(media, "s3cr") {
+			t.Errorf("%s: %q of type %q, %v", path, content, media, err)
+		}
+	}
+}
