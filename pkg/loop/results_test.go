@@ -163,3 +163,22 @@ func TestReadResultRefuses(t *testing.T) {
 		t.Errorf("behind the end: %q", got[len(got)-1])
 	}
 }
+
+// Only the first piece of a result has its images and files, so that the model gets them once.
+func TestFirstPieceHasTheFiles(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	long := ok("c1", strings.Repeat("x", 20<<10))
+	long.Images, long.Files = []state.Image{{MediaType: "image/png", Data: "AAAA"}}, []state.Part{{Type: state.PartFile, FileID: "f"}}
+	r.finishTools(long)
+	view := state.View(r.s.Log)
+	id := view[len(view)-1].ID
+	for offset, want := range map[int]int{0: 1, 16 << 10: 0} {
+		got, err := loop.ReadResult(r.s.Log, fmt.Sprintf(`{"result": %q, "offset": %d}`, id, offset), 0)
+		if err != nil || len(got.Images) != want || len(got.Files) != want || !strings.HasPrefix(got.Content, "xxx") {
+			t.Errorf("from %d: %d images and %d files, %v; want %d", offset, len(got.Images), len(got.Files), err, want)
+		}
+	}
+}
