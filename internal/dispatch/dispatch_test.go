@@ -90,11 +90,19 @@ func TestQueues(t *testing.T) {
 	}
 	must(t, d.Wake(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
 	must(t, d.WakeAborted(t.Context(), run, state.Wake{Publish: true, Version: 1, Priority: state.Low, Tenant: "loud"}, ""))
+	for _, due := range []state.Due{{Tenant: "quiet"}, {Tenant: "quiet", Noisy: true}, {Tenant: "loud"}} {
+		due.Run, due.Version, due.Priority = run, 1, state.Low
+		must(t, d.Republish(t.Context(), due, dispatch.Swept()))
+	}
+	for _, noisy := range []bool{false, true} {
+		must(t, d.Follow(t.Context(), bus.Turn{Run: run, Version: 1, Tenant: "quiet", Noisy: noisy}, 2, state.Low))
+	}
 	var got []bus.QueueKey
 	for _, turn := range r.turns {
 		got = append(got, turn.Queue())
 	}
-	want := []bus.QueueKey{{Lane: state.Low}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.Low, Noisy: true}, {Lane: state.High}}
+	quiet, loud := bus.QueueKey{Lane: state.Low}, bus.QueueKey{Lane: state.Low, Noisy: true}
+	want := []bus.QueueKey{quiet, loud, loud, loud, {Lane: state.High}, quiet, loud, loud, quiet, loud}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("queues:\n%s", diff)
 	}
@@ -128,5 +136,43 @@ func TestNoWake(t *testing.T) {
 	must(t, d.WakeAborted(t.Context(), run, state.Wake{Version: 3}, ""))
 	if len(r.ids) > 0 {
 		t.Errorf("published %v", r.ids)
+	}
+}
+
+// The turn of an evicted worker names it, so that the bus can take back the message that the worker holds. That of the
+// sweeper names none.
+func TestTakenFrom(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	for _, cause := range []dispatch.Cause{dispatch.Evicted("w1"), dispatch.Evicted(""), dispatch.Swept()} {
+		must(t, d.Republish(t.Context(), state.Due{Run: run, Version: 7, Priority: state.Normal}, cause))
+	}
+	var got []string
+	for _, turn := range r.turns {
+		got = append(got, turn.TakenFrom)
+	}
+	if diff := cmp.Diff([]string{"w1", "", ""}, got); diff != "" {
+		t.Errorf("the turns are taken from:\n%s", diff)
+	}
+}
+
+// An interrupting message wakes a run that waits, and notifies the worker of a run in flight. A repeated one does
+// neither.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	must(t, d.Interrupt(t.Context(), run, state.Wake{}, ""))
+	if len(r.turns)+len(r.aborts) > 0 {
+		t.Errorf("a repetition: turns %v, aborts %v", r.turns, r.aborts)
+	}
+	must(t, d.Interrupt(t.Context(), run, state.Wake{Publish: true, Version: 3, Priority: state.Normal, Tenant: "acme"}, ""))
+	if len(r.turns) != 1 || len(r.aborts) > 0 {
+		t.Errorf("a run that waits: turns %v, aborts %v", r.turns, r.aborts)
+	}
+	must(t, d.Interrupt(t.Context(), run, state.Wake{Version: 4, Priority: state.Normal, Tenant: "acme"}, ""))
+	if diff := cmp.Diff([]bus.Abort{{Run: run, Tenant: "acme", Reason: string(state.Interrupted), Version: 4, Interrupt: true}}, r.aborts); diff != "" || len(r.turns) != 1 {
+		t.Errorf("a run in flight: turns %v, aborts:\n%s", r.turns, diff)
 	}
 }
