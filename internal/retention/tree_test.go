@@ -356,6 +356,53 @@ func TestSecondDeletionLeavesNothingInTheStore(t *testing.T) {
 	}
 }
 
+// A second deletion also removes a dead letter that was stored after the marker of the run.
+func TestSecondDeletionLeavesNoLetters(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	root := d.run("a", nil, state.EndCompleted)
+	cleaner := retention.New(&halfway{Store: d.store, of: root}, d.bus, retention.Config{})
+	if _, err := cleaner.Delete(t.Context(), "default", root); err == nil {
+		t.Fatal("the deletion did not fail")
+	}
+	if err := d.bus.DeadLetter(t.Context(), bus.DeadLetter{Kind: bus.DeadPoisoned, Tenant: "default", Run: root, Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cleaner.Delete(t.Context(), "default", root); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("second deletion: %v", err)
+	}
+	if letters, err := d.bus.DeadLetters(t.Context(), "default", 0, 10); err != nil || len(letters) > 0 {
+		t.Errorf("dead letters of the deleted run: %+v, %v", letters, err)
+	}
+}
+
+// caller is a store whose changes of documents fail when their caller is gone.
+type caller struct{ state.Store }
+
+func (c caller) DeleteDocument(ctx context.Context, kind state.DocumentKind, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.Store.DeleteDocument(ctx, kind, name)
+}
+
+// A client that disconnects as the last run is deleted leaves no deletion for others to complete.
+func TestDeletionWithoutItsClient(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	root := d.run("a", nil, state.EndCompleted)
+	ctx, gone := context.WithCancel(t.Context())
+	defer gone()
+	b := &between{Store: caller{d.store}, Intake: d.bus}
+	b.remove = func(state.RunID) { gone() }
+	if n, err := retention.New(b, b, retention.Config{}).Delete(ctx, "default", root); n != 1 || err != nil {
+		t.Errorf("Delete = %d, %v", n, err)
+	}
+	if left, err := d.store.Documents(t.Context(), state.DeletionDocument); err != nil || len(left) > 0 {
+		t.Errorf("deletions in progress: %s, %v", left, err)
+	}
+}
+
 // child stores a child of an ended run.
 func (d *deployment) child(parent, id state.RunID) {
 	d.t.Helper()
