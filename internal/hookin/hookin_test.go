@@ -166,6 +166,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Expressions read no header with a credential or a signature.
+func TestCredentialsAreHidden(t *testing.T) {
+	t.Parallel()
+	h := header("X-GitHub-Delivery", "d", "X-Kind", "k")
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Hub-Signature", "X-Hub-Signature-256", "Stripe-Signature", "X-Slack-Signature", "Webhook-Signature"} {
+		h.Set(name, "secret")
+	}
+	e, err := hookin.GitHub.Parse(hookin.Delivery{Body: []byte("{}"), Header: h})
+	if err != nil || e.Headers["x-kind"] != "k" {
+		t.Errorf("headers %v, %v", e.Headers, err)
+	}
+	for name, value := range e.Headers {
+		if value == "secret" {
+			t.Errorf("expressions can read the header %s", name)
+		}
+	}
+}
+
 func FuzzDelivery(f *testing.F) {
 	f.Add("stripe", []byte("{}"), "t=1,v1=00,v1=zz", "1")
 	f.Add("slack", []byte("payload={}"), "v0=00", "9223372036854775807")
