@@ -57,7 +57,10 @@ func TestNext(t *testing.T) {
 		"a range to 7 with a step": {"0 9 * * 1-7/3", "", "2026-01-02T10:00:00Z", []string{"2026-01-04T09:00:00Z", "2026-01-05T09:00:00Z", "2026-01-08T09:00:00Z"}},
 		"all days and a list":      {"0 9 * * 0-7,2", "", "2026-01-02T10:00:00Z", []string{"2026-01-03T09:00:00Z", "2026-01-04T09:00:00Z"}},
 		"SUN to SUN is one day":    {"0 9 * * SUN-SUN", "", "2026-01-02T10:00:00Z", []string{"2026-01-04T09:00:00Z", "2026-01-11T09:00:00Z"}},
-		"daily":                    {"@daily", "Asia/Tokyo", "2026-01-01T00:00:00Z", []string{"2026-01-01T15:00:00Z"}},
+		"hourly, twice": {"@hourly", "Europe/Berlin", "2026-10-24T23:30:00Z", []string{
+			"2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z",
+		}},
+		"daily": {"@daily", "Asia/Tokyo", "2026-01-01T00:00:00Z", []string{"2026-01-01T15:00:00Z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,4 +162,24 @@ func FuzzNew(f *testing.F) {
 			from = next
 		}
 	})
+}
+
+// A firing is due before the next instant, however large the jitter is: none overtakes another.
+func TestJitterEndsWithTheInterval(t *testing.T) {
+	t.Parallel()
+	times, err := schedule.New("* * * * *", "", "s", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := false
+	for instant := at(t, "2026-01-02T10:00:00Z"); instant.Before(at(t, "2026-01-02T12:00:00Z")); instant = times.Next(instant) {
+		due := times.At(instant)
+		if due.Before(instant) || !due.Before(times.Next(instant)) {
+			t.Fatalf("the firing of %v is due at %v", instant, due)
+		}
+		late = late || due.After(instant)
+	}
+	if !late {
+		t.Error("no firing has a jitter")
+	}
 }
