@@ -1,0 +1,56 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+// A fork keeps the lane and the stream of its source, and counts as a submission. A
+// version of the agent that cannot continue a history is refused.
+func TestForkKeepsWhatItsSourceHas(t *testing.T) {
+	t.Parallel()
+	s := newTaking(t, &orders{})
+	source, err := s.Submissions.Submit(t.Context(), s.c, Submission{
+		Request: api.SubmitRequest{Agent: "a", Input: api.Text("hi"), Priority: "high", Stream: "deltas"}, Body: []byte(`{}`), Source: "http",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork := func(version *int) (state.State, error) {
+		return s.Submissions.Fork(t.Context(), s.c, Forking{Run: string(source.ID), Request: api.ForkRequest{Turn: new(0), AgentVersion: version}, Body: []byte(`{}`)})
+	}
+	made, err := fork(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Priority != state.High || made.Stream != source.Stream || source.Stream == "" {
+		t.Errorf("the fork has the lane %s and the stream %q; its source %s and %q", made.Priority, made.Stream, source.Priority, source.Stream)
+	}
+	log, err := s.Triggers.store.Log(t.Context(), made.ID, 0, 1)
+	if err != nil || len(log) != 1 || len(log[0].Messages) != 1 || log[0].Messages[0].ID != "msg_1_0" {
+		t.Errorf("the fork begins with %+v, %v", log, err)
+	}
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if labels := m.GetLabel(); f.GetName() == "turnpike_runs_submitted_total" && labels[0].GetValue() == "fork" {
+				counted = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if counted != 1 {
+		t.Errorf("%v forks are counted", counted)
+	}
+	if _, err := s.Agents.Put(t.Context(), s.c, "a", []byte("name: a\nloop: {type: single_call}\nmodel: {provider: scripted, responses: [{text: done}]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fork(new(2)); err == nil {
+		t.Error("a fork with the loop single_call was started")
+	}
+}
