@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -37,7 +38,7 @@ func newGoKind(tools []Tool) (*goKind, error) {
 	}
 	for i, t := range tools {
 		for _, err := range t.check() {
-			errs = append(errs, fmt.Errorf("Tools[%d] %s: %w", i, t.def.Name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", strings.TrimSpace(fmt.Sprintf("Tools[%d] %s", i, t.def.Name)), err))
 		}
 		k.tools[t.def.Name] = t
 		add(t.def.Name, t.call)

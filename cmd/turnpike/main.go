@@ -252,6 +252,8 @@ func explain(err error, server string) string {
 		return text + ": list the runs with `turnpike ps`"
 	case api.CodeLetterNotFound:
 		return text + ": list them with `turnpike dead ls`"
+	case api.CodeInternal:
+		return text + " (request " + p.RequestID + ")"
 	default:
 		text = err.Error()
 		for _, c := range commands {

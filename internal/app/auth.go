@@ -54,7 +54,7 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 		}
 	}
 	if given := c.oidcGiven(); len(given) > 0 && !slices.Contains(ways, authOIDC) {
-		return nil, nil, fmt.Errorf("TURNPIKE_AUTH is %[2]s, without oidc, so that %[1]s would have no effect: add oidc to TURNPIKE_AUTH, or unset %[1]s", strings.Join(given, " and "), cmp.Or(strings.Join(ways, ","), authNone))
+		return nil, nil, fmt.Errorf("TURNPIKE_AUTH is %[2]s, so %[1]s would have no effect: set TURNPIKE_AUTH to oidc or keys,oidc, or unset %[1]s", strings.Join(given, " and "), cmp.Or(strings.Join(ways, ","), authNone))
 	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {

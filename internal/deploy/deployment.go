@@ -43,9 +43,9 @@ type Deployment struct {
 
 // Open connects to NATS and to the store, unless cfg has them, and creates missing streams. Of existing streams it
 // tries to raise replicas and size limits that are too low, and to set the age of events. It checks the settings of
-// what it opened and of a Store that is a state.Checker, refuses servers whose settings could lose runs, with one line
-// for each finding, and logs lesser findings. Errors never contain credentials. ctx bounds the call, without the
-// attempt to connect to NATS, and not the deployment. If the error is nil, the caller must call Close.
+// what it opened and of a Store that is a state.Checker: the error has a line for each fatal finding, and Open logs the
+// others, although some of these may lose runs when a server fails. Errors never contain credentials. ctx bounds the
+// call, without the attempt to connect to NATS, and not the deployment. If the error is nil, the caller must call Close.
 func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -162,7 +162,7 @@ func (d *Deployment) ReloadKeys() error {
 	return nil
 }
 
-// settled returns an error if a setting of the servers could lose runs, and logs the other findings.
+// settled returns an error if a finding is fatal, and logs the others.
 func (d *Deployment) settled(findings []state.Finding) error {
 	if err := check.Err(findings); err != nil {
 		return fmt.Errorf("this process does not start, since a check failed:\n%w", err)

@@ -159,7 +159,7 @@ func (r *reader) take(e api.Event, after time.Duration) {
 	}
 	r.a.events.Add(1)
 	if e.Seq > 0 && e.Seq != r.last+1 {
-		r.a.t.fail("a reader of run %s got event %d after %d", r.id, e.Seq, r.last)
+		r.a.t.fail("events of run %s were lost or repeated: a reader got %d after %d; report this bug in Turnpike", r.id, e.Seq, r.last)
 		r.done = true
 	}
 	r.last = max(r.last, e.Seq)

@@ -292,7 +292,7 @@ func ForRedis(r Role, prefix, user, password string) (string, error) {
 		return "", fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -", user)
 	}
 	if !slices.Contains([]Role{Gateway, Worker, Observer}, r) {
-		return "", fmt.Errorf("the role %s does not use Redis: use gateway, worker or observer", r)
+		return "", fmt.Errorf("role %q has no rights in Redis: use gateway, worker or observer", r)
 	}
 	rules := []string{"user", user, "on"}
 	if password != "" {

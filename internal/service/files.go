@@ -61,7 +61,7 @@ func fileError(id string, err error) error {
 		if !used.Until.IsZero() {
 			return problem(conflict, api.CodeFileInUse, "%v: retry after that time", used)
 		}
-		return problem(conflict, api.CodeFileInUse, "%v: delete what uses it first, or wait until retention has deleted it", used)
+		return problem(conflict, api.CodeFileInUse, "%v: delete that first; a run can be deleted once it has ended", used)
 	}
 	switch {
 	case errors.Is(err, file.ErrNotFound):

@@ -160,7 +160,7 @@ func (o *outbox) wait(l *letter) {
 		o.drop(l)
 		if !o.full {
 			o.full = true
-			o.log.Warn("the queue of messages for NATS is full: a message was dropped, a worker's sweeper publishes its turn", "waiting", len(o.waiting), "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation; turnpike_outbox_dropped_total counts these messages")
+			o.log.Warn("the queue of messages for NATS is full, further messages are dropped: their runs start, continue or stop later, when a worker finds the change in the store", "waiting", len(o.waiting), "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation; turnpike_outbox_dropped_total counts these messages")
 		}
 		return
 	}
@@ -284,7 +284,7 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 			if l.refusals++; l.refusals > outboxRefusals {
 				l.sent = true
 				o.drop(l)
-				o.log.Warn("NATS refuses a message, which was dropped: a worker's sweeper publishes its turn", "error", errs[i], "hint", "run `turnpike doctor`: a stream may have no leader; turnpike_outbox_dropped_total counts these messages")
+				o.log.Warn("NATS refuses a message, which was dropped: its run starts, continues or stops later, when a worker finds the change in the store", "error", errs[i], "hint", "run `turnpike doctor`: a stream may have no leader; turnpike_outbox_dropped_total counts these messages")
 			}
 		}
 	}

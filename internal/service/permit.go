@@ -182,7 +182,7 @@ func (s *Service) Permit(ctx context.Context, c access.Caller, o Operation) erro
 func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	r := rights[o]
 	if c.Principal.Bound != nil && !r.bound {
-		return problem(denied, api.CodeForbidden, "%s uses a token of a user, which does not permit this request: use an API key", c.Principal.Name)
+		return problem(denied, api.CodeForbidden, "%s has a token for its own runs only, which does not permit this request: use an API key", c.Principal.Name)
 	}
 	if !c.May(r.roles...) {
 		return forbidden(c, r.roles...)

@@ -35,8 +35,9 @@ type limiter struct {
 	taken []time.Duration // ascending: when each delivery is allowed, since start
 }
 
-// allow returns 0 and counts a delivery if fewer than limit were counted in the last minute or reserved for later.
-// Otherwise it counts nothing, and returns the time after which a delivery is allowed, unless others come first.
+// allow counts a delivery and returns 0 if fewer than limit are counted in the last minute, including those that
+// reserve has counted for later. Otherwise it counts nothing, and returns how long to wait until one is allowed, unless
+// others come first.
 func (l *limiter) allow(limit int) (after time.Duration) {
 	after, _ = l.take(limit, false)
 	return after

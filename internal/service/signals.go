@@ -263,7 +263,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 		return err
 	}
 	if state.AwaitsUnhashed(refused.Name) {
-		return problem(conflict, api.CodeStaleApproval, "an earlier call of the run with the id %.60s was decided already: read the run, and add the hash of the call that waits now", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
+		return problem(conflict, api.CodeStaleApproval, "the call id %.60s was used by an earlier call of this run, which is decided: read the run, and send the hash of the call that waits now with the decision", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
 	if state.AwaitsApprovalHash(refused.Name) {
 		return staleApproval()

@@ -285,7 +285,7 @@ func (s *Triggers) inspect(ctx context.Context, tenant string, allowed []api.Ten
 		return StreamInfo{}, streamError(err)
 	}
 	if info.Own {
-		return refused(fmt.Errorf("stream %s belongs to Turnpike, copies such a stream, or is a bucket: name a stream of your own", t.Stream))
+		return refused(fmt.Errorf("triggers cannot read stream %s, which belongs to Turnpike, copies such a stream, or is a bucket: name another stream", t.Stream))
 	}
 	// Other subjects of the stream may belong to other tenants: error texts must not name them.
 	other := func(subject string) bool { return policy.Stream(tenant, allowed, t.Stream, []string{subject}) != nil }

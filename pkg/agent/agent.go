@@ -50,7 +50,7 @@ func (known Known) Compile(def Definition, version int) (*Agent, error) {
 
 	c := &checker{known: known, patterns: jsonschema.MaxAllPatterns}
 	if !namePattern.MatchString(def.Name) {
-		c.fault("name", "%q is not a valid name: write one that matches %s", def.Name, namePattern)
+		c.fault("name", "%q is not a valid name: use up to 64 lower-case letters, digits, _ and -, and begin with a letter or digit", def.Name)
 	}
 	c.model("model", def.Model)
 	c.tools(a)

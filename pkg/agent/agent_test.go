@@ -112,7 +112,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, probe: {kind: agent, agent: b}}]", "tools[0].probe.kind: the worker calls a probe itself and cannot call tools of kind agent"},
 		{scripted + "tools: [{name: t, probe: {kind: magic}}]", "tools[0].probe.kind: this process does not know tools of kind \"magic\""},
 		{scripted + "tools: [{name: t, probe: {kind: http, url: ftp}}]", "tools[0].probe: url: \"ftp\" is not an http or https URL"},
-		{scripted + "tools: [{name: t, probe: {name: a b}}]", "tools[0].probe.name: \"a b\" is not a valid name: write one that matches"},
+		{scripted + "tools: [{name: t, probe: {name: a b}}]", "tools[0].probe.name: \"a b\" is not a valid name: use 1 to 64"},
 		{scripted + "tools: [{name: t, probe: {timeout: 1s}}]", "tools[0].probe.timeout: unknown key: remove it, or use one of name, kind"},
 		{scripted + "tools: [{name: t, probe: {probe: {}}}]", "tools[0].probe.probe: unknown key"},
 		{scripted + "tools: [{name: t, probe: {url: x}}]", "tools[0].probe.url: it is a key of probes of kind a2a, http, mcp, and this one has the kind go"},

@@ -84,8 +84,9 @@ type Loop struct {
 	// instead of ending.
 	Converse bool `json:"converse,omitempty"`
 
-	// ToolLoopThreshold ends a run (tool_loop) whose model makes the same calls with the same arguments, in any order, in
-	// this many consecutive responses, at least 2. 0 means 3 for reflect and never for the others.
+	// ToolLoopThreshold is a number of consecutive responses, 2 or more: if the model makes the same calls with the same
+	// arguments in all of them, in any order, the run ends (tool_loop) after the calls of the last one. Repetitions
+	// within a response do not matter. 0 means 3 for reflect, and never for the other loops.
 	ToolLoopThreshold int `json:"tool_loop_threshold,omitempty"`
 
 	// Settings of reflect: the confidence that ends a run (default 0.85), whether the loop reflects (default true), the

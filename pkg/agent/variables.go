@@ -66,7 +66,7 @@ func (c *checker) variables(a *Agent) {
 	v := &variables{schema: schema, defaults: map[string]string{}, required: slices.Compact(declared.Required)}
 	for name, property := range declared.Properties {
 		if !variablePattern.MatchString(name) {
-			c.fault(place+".properties", "%q is not a valid name: write one that matches %s", name, variablePattern)
+			c.fault(place+".properties", "%q is not a valid name: use up to 64 letters, digits and _, and begin with no digit", name)
 		}
 		var p struct {
 			Default json.RawMessage `json:"default"`

@@ -99,7 +99,7 @@ func TestDeclaredVariables(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{"type": "string"}`:                                       "variables: ",
 		`{"type": "object"}`:                                       "variables.properties: there are 0 variables: declare 1 to 100",
-		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" is not a valid name: write one that matches`,
+		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" is not a valid name: use up to 64`,
 		`{"properties": {"a": {"type": 7}}}`:                       "variables: ",
 		`{"properties": {"a": {"minimum": 1}}, "required": ["b"]}`: `variables.required: "b" is not among the properties`,
 		`{"properties": {"a": {"default": 1}}, "required": ["a"]}`: `variables.required: "a" is required and has a default, which would never apply`,

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// CancelRuns aborts the runs in flight that match a filter, newest first, at most 1,000 per call. If the result has a
+// CancelRuns aborts the runs in flight of the tenant that match a filter, newest first, at most 1,000 per call, each
+// with all its descendants, which the result does not list. They may take a moment to end. If the result has a
 // NextCursor, more runs may match: call again with it as the Cursor. A request may be repeated. A request that fails
 // may have cancelled some runs. Only operators may call it: CodeForbidden.
 //

@@ -55,8 +55,8 @@ func (c *Client) Follow(ctx context.Context, id string, after int64, notice func
 	}
 }
 
-// ended reports whether a run has ended and has no event after number after. The end of its stream proves neither: a
-// gateway that shuts down ends streams too.
+// ended reports whether a run has ended and has no event after number after. It also returns false if the gateway does
+// not answer. The end of the stream proves neither, because a gateway that shuts down ends streams too.
 func (c *Client) ended(ctx context.Context, id string, after int64) bool {
 	run, err := c.Get(ctx, id)
 	if err != nil || !run.Terminal() {

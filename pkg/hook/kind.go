@@ -110,7 +110,7 @@ func (k kind[S]) Call(ctx context.Context, settings any, r Request) (Answer, err
 func as[S any](settings any) (*S, error) {
 	own, ok := settings.(*S)
 	if !ok {
-		return nil, fmt.Errorf("settings of the hook's kind are %T, want %T: return that type in its Spec", settings, own)
+		return nil, fmt.Errorf("settings of the hook's kind are %T, want %T: return that type from the method Settings of its Spec", settings, own)
 	}
 	return own, nil
 }

@@ -32,8 +32,8 @@ type Rules struct {
 	// the response.
 	Read func(t *Turn, r model.Response) model.Response
 
-	// BeforeTools runs when a response requests calls, before the loop looks at any of them. It does not run
-	// for a response that had to be an answer, because max_turns allowed no other.
+	// BeforeTools runs when a response requests calls, before the loop looks at any of them. It does not run for the
+	// last response that max_turns allows if OnLimit is OnLimitAnswer: the calls of that response are not made.
 	BeforeTools func(t *Turn)
 
 	// OnAnswer decides about a response without calls that is complete and no refusal, unless a condition (With) or a

@@ -230,7 +230,7 @@ func FileName(p state.Part) string {
 func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	p.MediaType = MediaType(p.MediaType)
 	if p.FileID != "" && p.Data == "" {
-		return p, refusedFile(c.Provider, p, "its content was not loaded: report this bug in Turnpike")
+		return p, refusedFile(c.Provider, p, "its content was not loaded (Data is empty): report this bug in Turnpike, or set Data if your program makes the request")
 	}
 	if text := s.refusesFile(s.withAPI(c), p); text != "" {
 		return p, refusedFile(c.Provider, p, text)

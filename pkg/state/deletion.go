@@ -41,9 +41,9 @@ type Deletions interface {
 	// the list of the runs that Admit has counted below it, its place in lists and counts, and its idempotency key
 	// unless another run owns that by now. The sums of Figures stay. Delete leaves a marker under the id for
 	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is a *NotEndedError,
-	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. So a
-	// repetition returns ErrDeleted if an earlier call has deleted the run, after it has removed what a failure of
-	// that call may have left. The caller must delete the run's descendants first: Delete does not check that.
+	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. A
+	// repetition first removes what a failure of an earlier call may have left, and then returns ErrDeleted, or
+	// ErrNotFound once the marker has expired. The caller must delete the run's descendants first: Delete does not check that.
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation stores the marker of a deleted run under the id of a run that

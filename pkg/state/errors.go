@@ -21,7 +21,7 @@ var (
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with
 	// another fingerprint.
-	ErrIdempotencyConflict = errors.New("the idempotency key or signal id was used before with another body: use a new one, or send the same body again")
+	ErrIdempotencyConflict = errors.New("the idempotency key or signal id was used before with another request: use a new one, or repeat the same request")
 
 	// ErrChanged reports that a document has changed since the caller read it.
 	ErrChanged = errors.New("the stored data has changed since it was read: read it again, and repeat the change")

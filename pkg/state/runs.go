@@ -20,9 +20,9 @@ type Runs interface {
 	// repetition therefore returns the run that the first call has created, with Existing true.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
-	// Load returns the current header of a run without its log. Like all methods that
-	// name a run, unless their comment says otherwise, it returns ErrNotFound if the run
-	// does not exist, and ErrDeleted, which is an ErrNotFound, if the run was deleted.
+	// Load returns the current header of a run without its log. Like all methods that name a run, unless their comment
+	// says otherwise, it returns ErrNotFound if the run does not exist. For MarkerLifetime after the deletion of a run
+	// that error is ErrDeleted, which is an ErrNotFound.
 	Load(ctx context.Context, id RunID) (State, error)
 
 	// LoadByKey returns the run that Create returns for this tenant, key and fingerprint, as Load
@@ -86,9 +86,9 @@ type NewRun struct {
 	// run due.
 	RedeliveryDelay time.Duration
 
-	// Indexed names metadata keys, at most MaxIndexed, by whose values a List with Filter.Indexed finds the run in a
-	// store with an index. Keys that the run's metadata lacks have no effect. Stores with an index keep its names
-	// (IndexNames) with the run, so that Delete removes the run from it: later runs of the tenant may have other keys.
+	// Indexed names at most MaxIndexed metadata keys. A store with an index enters the run under its value of each of
+	// them, for a List with Filter.Indexed; keys that the run's metadata lacks have no effect. It keeps these names
+	// (IndexNames) with the run, so that Delete can remove them even if the tenant's keys have changed since.
 	Indexed []string
 }
 

@@ -53,8 +53,8 @@ type Store interface {
 // that of the header. Readers (Create, Load, List, Counts) get State.As, with the status of
 // the schedule and the time of the run's first claim.
 //
-// A run that Create or Commit leaves Queued, and one that Signal, Abort, Sweep, Evict or Release
-// queues, is due after the delay of the call. So is a run that Create or Commit leaves Waiting or
+// A run that Create or Commit leaves Queued, and one that Signal, Abort, Evict or Release queues, is due after the
+// delay of the call; one that Sweep queues may be due later, see Sweep. So is a run that Create or Commit leaves Waiting or
 // ended, because it is not finalized yet; if its State.Due is earlier, it is due then.
 //
 // A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns

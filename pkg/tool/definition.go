@@ -153,7 +153,7 @@ var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // CheckName returns an error if models cannot call a tool by that name.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("%q is not a valid name: write one that matches %s", name, namePattern)
+		return fmt.Errorf("%q is not a valid name: use 1 to 64 letters, digits, _ and -", name)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (spec[S]) Settings() any { return new(S) }
 func (s spec[S]) Check(d Definition, settings any) (Needs, error) {
 	own, ok := settings.(*S)
 	if !ok {
-		return Needs{}, fmt.Errorf("settings of the tool's kind are %T, want %T: return that type in its Spec", settings, own)
+		return Needs{}, fmt.Errorf("settings of the tool's kind are %T, want %T: return that type from the method Settings of its Spec", settings, own)
 	}
 	return s.check(d, own)
 }

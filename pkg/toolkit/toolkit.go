@@ -141,7 +141,7 @@ func (t Tool) checked() (Tool, error) {
 	case t.fault != nil:
 		return t, t.fault
 	case !namePattern.MatchString(t.Name):
-		return t, fmt.Errorf("serve tool %q: the name is not valid: use one that matches %s", t.Name, namePattern)
+		return t, fmt.Errorf("serve tool %q: the name is not valid: use 1 to 64 letters, digits, _ and -", t.Name)
 	case t.Handler == nil:
 		return t, fmt.Errorf("serve tool %s: it has no handler: set Handler", t.Name)
 	case !versionPattern.MatchString(t.Version):

@@ -60,7 +60,7 @@ func Finding(cfg standard.Confinement) state.Finding {
 		return f
 	}
 	r := c.Report()
-	f.OK, f.Detail = r.Err == nil && r.Mode != confine.Off, r.String()+"; on this machine and for this user, workers may differ"
+	f.OK, f.Detail = r.Err == nil && r.Mode != confine.Off, "on this machine and for this user (workers may differ): "+r.String()
 	if !f.OK {
 		f.Remedy = "set up confinement: docs/how-to/mcp-tools.md#confinement"
 	}

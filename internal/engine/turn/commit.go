@@ -129,9 +129,10 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 // releaseHint is the hint for a lease that was not released.
 const releaseHint = "ignore this if the error says that the lease is lost; otherwise run `turnpike doctor`: the store may be unreachable or refuse the operation"
 
-// handIn gives the store the results of the calls of a turn that this worker has lost. If the store does not answer,
-// handIn waits for it, at most for a lease and LateResults. If the lease is over, handIn then reports that the worker
-// was only paused or cut off. fenced reports that the lease is known to be over.
+// handIn gives the store the results of the calls of a turn that this worker gives up, see Journal.Late, and waits for
+// it, at most for a lease and LateResults. fenced reports that the turn ended because its lease is over, or may be. If
+// so, or if the store says that the lease is over, handIn also calls Release, for at most another lease: the store then
+// records that the worker was only paused or cut off, or ends the lease if it is still in force.
 func (t *turn) handIn(ctx context.Context, fenced bool) {
 	k := t.taker
 	err := t.journal.Late(ctx, k.cfg.Periods.Lease+max(0, k.cfg.Periods.LateResults))

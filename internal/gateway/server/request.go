@@ -121,7 +121,7 @@ func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (
 		if rec.status != 0 {
 			panic(http.ErrAbortHandler)
 		}
-		err = exchange.Problem(http.StatusInternalServerError, api.CodeInternal, "internal error: search the gateway log for the request id, and report the bug in Turnpike")
+		err = exchange.Problem(http.StatusInternalServerError, api.CodeInternal, "internal error, a bug in Turnpike: report it with the stack, which the gateway logs under the id of this request")
 	}()
 	return h(rec, r)
 }

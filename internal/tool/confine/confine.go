@@ -190,7 +190,7 @@ func (c *Confinement) decide() Report {
 		}
 		reasons = append(reasons, fmt.Sprintf("no %s (%v)", way, err))
 	}
-	r.Err = fmt.Errorf("%w, since this system cannot confine them: %s. Run the worker on a system with one of these, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
+	r.Err = fmt.Errorf("%w, since this system cannot confine them: %s. Run the worker on a system that can, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
 	return r
 }
 

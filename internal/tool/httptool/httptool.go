@@ -168,7 +168,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	if picture {
 		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
 		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
-			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now. The request may have had an effect: check that before you repeat it, later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first"), nil
 		}
 	}
 	document := resp.StatusCode < 300 && (media == "application/pdf" || strings.HasPrefix(media, "audio/"))
@@ -180,7 +180,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		}
 		// Memory for the body, its redacted copy, and its base64.
 		if call.Grow != nil && !call.Grow(4*need) {
-			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. The request may have had an effect: check that before you repeat it, later"), nil
+			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first"), nil
 		}
 	}
 	body, size, err := read(resp, limit+overlap)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 )
 
@@ -124,6 +125,9 @@ func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve R
 	if err != nil {
 		<-l.pool.slots
 		l.leave()
+		if errors.Is(err, confine.ErrRefused) { // its text is for the operator
+			return nil, fmt.Errorf("MCP server %q cannot be used: this worker cannot confine its program. Continue without the tool; the operator must set up confinement: turnpike doctor shows what is missing", s)
+		}
 		return nil, errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
 	}
 	return l, nil

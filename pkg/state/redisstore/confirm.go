@@ -43,7 +43,7 @@ func parseConfirm(text string, within time.Duration) (confirm, error) {
 	}
 	c := confirm{within: within}
 	if within < time.Millisecond || within > maxConfirmWithin {
-		return c, fmt.Errorf("ConfirmWithin, the time in which replicas must confirm a write, is %s: set 1ms to %s", within, maxConfirmWithin)
+		return c, fmt.Errorf("ConfirmWithin, the time for a write to be confirmed, is %s: set 1ms to %s", within, maxConfirmWithin)
 	}
 	if text == "" || text == "off" {
 		return c, nil
