@@ -15,8 +15,9 @@ import (
 const maxSources = 8
 
 // Sources finds the untrusted texts of the history that contain values of the arguments of a call, a JSON object. It
-// returns the first such text for each argument, for at most 8 arguments. In the cases of doubt in which
-// [FromUntrusted] returns true, it may return none or too few.
+// returns the first such text for each argument, for at most 8 arguments; a value in an object or an array counts as an
+// argument of its own, such as items[0].id. In the cases of doubt in which [FromUntrusted] returns true, it may return
+// none or too few.
 func Sources(log []state.Entry, arguments string) []state.ArgumentSource {
 	if len(arguments) > maxArgs || !Seen(log) {
 		return nil

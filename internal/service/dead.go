@@ -207,10 +207,10 @@ func (s *Letters) refused(ctx context.Context, d bus.DeadLetter, l *api.DeadLett
 }
 
 // Replay continues the run of a dead letter, submits a refused submission again, or delivers an event or a message of a
-// trigger again. It returns the letter with its new status. It returns a letter that was replayed before unchanged; but
-// for an event of a webhook it starts a new series of attempts each time. The problem is not_replayable for a letter
-// whose status is closed, and for a message of a trigger that the letter does not hold or the trigger's filter ignores
-// now.
+// trigger again. It returns the letter with its new status. If the letter already has the status replayed, Replay
+// changes nothing, except that it starts a new series of attempts for an event of a webhook. The problem is
+// not_replayable for a letter whose status is closed, and for a message of a trigger that the letter does not hold or
+// the trigger's filter ignores now.
 func (s *Letters) Replay(ctx context.Context, c access.Caller, number string) (api.DeadLetter, error) {
 	if err := s.permit(ctx, c, Replay); err != nil {
 		return api.DeadLetter{}, err

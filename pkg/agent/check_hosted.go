@@ -11,9 +11,8 @@ func (s Source) hosted() model.ProviderTool {
 }
 
 // hostedTools checks the tools that providers run against the loop, and against each model of the agent whose provider
-// is known. A fallback
-// that lacks a tool, or one of its settings, is a mistake: after a fallback, a setting such as blocked_domains must
-// still apply.
+// is known. A fallback that lacks a tool, or one of its settings, is a mistake: after a fallback, a setting such as
+// blocked_domains must still apply.
 func (c *checker) hostedTools(a *Agent) {
 	if len(a.hosted) == 0 {
 		return

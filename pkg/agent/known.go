@@ -34,8 +34,8 @@ func Builtin(loops ...string) Known {
 
 // Parse reads a definition in YAML or JSON. The error reports a document that is too large or cannot be parsed, or it
 // joins the mistakes that show without the meaning of the values, such as unknown keys and wrong types, each with its
-// place. In that case, if known has Providers, the error also joins the mistakes that Compile would find elsewhere in
-// the definition, so that an author can fix all at once.
+// place. If there are such mistakes and known has Providers, the error also joins the mistakes that Compile would find
+// elsewhere in the definition, so that an author can fix all at once.
 func (known Known) Parse(data []byte) (Definition, error) {
 	var def Definition
 	err := known.decode(data, &def)

@@ -17,9 +17,10 @@ import (
 //
 // The first change is ChangesOpen: of each run that changes after it the caller receives the latest state, but not
 // every state in between. So a caller that maintains a list must read the list at ChangesOpen. When the connection
-// breaks, Changes reconnects and yields ChangesOpen again. Before or after it, Changes yields the state of the runs
-// that changed in between, possibly a second time. ChangesLost means that changes may be missing: read the list again.
-// Of two states of a run the one with the higher Version is the later. Ignore a state that follows RunDeleted.
+// breaks, Changes reconnects and yields ChangesOpen again. It also yields the states of the runs that have changed
+// while it was not connected, before or after that ChangesOpen, possibly a second time. ChangesLost means that changes
+// may be missing: read the list again. Of two states of a run the one with the higher Version is the later. Ignore a
+// state that follows RunDeleted.
 func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var link connection

@@ -182,10 +182,11 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
-// Submit submits a run. The run is durable when Submit returns nil; after an error that is not a *[Problem] it may
-// exist. If an earlier submission had the same key and content, Submit returns its run; with other content the error
-// has CodeIdempotencyConflict. A key is known for at least a week, unless its run is deleted. All callers of a tenant
-// share these keys, except that each user of a token has keys of its own. Without a key each call makes a run.
+// Submit submits a run. The run is durable when Submit returns nil. It does not exist after a *[Problem] with a Status
+// below 500; after any other error it may exist. If an earlier submission had the same key and content, Submit returns
+// its run; with other content the error has CodeIdempotencyConflict. A key is known for at least a week, unless its run
+// is deleted. All callers of a tenant share these keys, except that each user of a token has keys of its own. Without a
+// key each call makes a run.
 func (c *Client) Submit(ctx context.Context, r SubmitRequest, key string) (Run, error) {
 	var out Run
 	b, err := Encode(r)

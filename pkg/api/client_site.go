@@ -48,9 +48,9 @@ func (c *Client) AgentVersions(ctx context.Context, name, cursor string, limit i
 	return get[AgentVersions](ctx, c, "/v1/agents/"+url.PathEscape(name)+"/versions?"+pageQuery(cursor, limit).Encode())
 }
 
-// Workers returns the workers of the deployment, by id. A gateway lists those whose heartbeats it has received within
-// ten minutes and that have not announced their end, and those that hold leases of runs; right after its start it may
-// list none. Only viewers of the whole deployment may call it: CodeForbidden.
+// Workers returns the workers of the deployment, by id. A gateway lists those that hold leases of runs, and those whose
+// heartbeats it has received within ten minutes and that have not announced their end; right after its start it may
+// lack workers without leases. Only viewers of the whole deployment may call it: CodeForbidden.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	page, err := get[Page[Worker]](ctx, c, "/v1/workers")
 	return page.Items, err

@@ -38,9 +38,9 @@ func Direct(c *http.Client) *http.Client {
 }
 
 // Endpoint returns the URL and the key for a request to a provider, whose own address is baseURL and whose key is
-// apiKey. A request without an address goes to baseURL. If the address is exactly baseURL, a request without a key gets
-// apiKey. At any other address it gets only its own key: the provider's key is never sent to a server that an agent's
-// definition names. The error is a *Error.
+// apiKey. A request without an address, or with exactly baseURL, goes to baseURL, with apiKey if it has no key of its
+// own. A request with another address gets only its own key: the provider's key is never sent to another server that an
+// agent's definition names. The error is a *Error.
 func (r Request) Endpoint(provider, baseURL, apiKey string) (*url.URL, string, error) {
 	base, key := r.BaseURL, r.APIKey
 	if base == "" || base == baseURL {

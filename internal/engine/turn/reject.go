@@ -90,9 +90,9 @@ func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
 	}
 }
 
-// catchUpDelay returns the delay of a message that is ahead of the store: the store may still catch up. The delay
-// grows with each delivery. For a missing run it is at least the redelivery delay: if another run waits for the
-// missing one, the sweeper checks the waiting run first, which has more information about the missing one.
+// catchUpDelay returns the delay of a message that is ahead of the store: the store may still catch up. The delay grows
+// with each delivery. For a missing run it is at least the redelivery delay, so that the sweeper can first check a run
+// that waits for the missing one: the waiting run says more about the missing run than the message does.
 func (k *Taker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
 	delay := time.Duration(d.Delivered()) * k.cfg.Periods.Sweep
 	if c.Outcome == state.ClaimMissing {

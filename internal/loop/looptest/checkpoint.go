@@ -109,9 +109,9 @@ func (r *run) follow(ev loop.Event, d loop.Decision) {
 	}
 }
 
-// readsEarlier reports whether the decisions for the whole log and for the log that is cut at a checkpoint differ, and
-// may differ: only the whole log has the result of an idempotent call, which is made again, or a result that the model
-// reads again, which a worker reads in the store.
+// readsEarlier reports whether the decisions for the whole log and for the log that is cut at a checkpoint differ for a
+// permitted reason: only the whole log has the result of an earlier call. Without that result, the loop makes an
+// idempotent call again, or lets the worker read in the store a result that the model reads again.
 func (r *run) readsEarlier(before state.State, whole, cut loop.Decision) bool {
 	from := state.LogLen(before.Log)
 	reused := slices.ContainsFunc(state.After(whole.Next.Log, from), func(e state.Entry) bool { return e.Type == state.EntryReused })

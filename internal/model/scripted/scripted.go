@@ -25,10 +25,10 @@ var _ model.Cancelable = (*Provider)(nil)
 // Self implements model.Cancelable.
 func (p *Provider) Self() model.Provider { return p }
 
-// Generate returns the entry of Request.Responses with the index Request.Call. If there is no such entry it fails at
-// once with class Exhausted; it repeats none. With onDelta it spreads the pieces of a response over its delay, so that
-// the last piece arrives when the delay ends, and an entry with a text and an error fails after the text was sent.
-// Without onDelta it waits for the delay, and then returns the response or the error.
+// Generate returns the entry of Request.Responses with the index Request.Call. If there is no such entry, it fails at
+// once with class Exhausted. With onDelta it spreads the pieces of a response over its delay, so that the last piece
+// arrives when the delay ends, and an entry with a text and an error fails after the text was sent. Without onDelta it
+// waits for the delay, and then returns the response or the error.
 func (*Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return model.Response{}, model.Interrupted(provider, err)
