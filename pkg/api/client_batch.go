@@ -37,8 +37,8 @@ func (c *Client) Batches(ctx context.Context, cursor string, limit int) (Page[Ba
 // WaitBatch returns a batch once all of its runs have ended. When ctx ends, it returns the error of ctx. It reads the
 // batch about every 250 ms, and calls each, if not nil, with that batch for every run that has ended or waits for a
 // person, or for the result of a client tool or an asynchronous tool. It calls each again for a run that waits only
-// after it has found the run in flight, or with another reason. So it may not report a second wait for the same reason
-// that follows at once: if each answers waits, it must read the run until the run no longer waits. WaitBatch omits runs
+// after it has found the run in flight, or with another reason. So it may miss a second wait for the same reason that
+// follows at once: a callback that answers a wait must read the run until the run no longer waits. WaitBatch omits runs
 // that were deleted before it read them.
 //
 // While the gateway cannot be reached or fails, WaitBatch continues to wait. If the gateway refuses, for example

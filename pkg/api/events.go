@@ -23,7 +23,8 @@ const (
 
 // Events yields the events of a run with numbers above after, until the run has ended or ctx ends. It reconnects when
 // the connection breaks, and yields each committed event once, in order; live events that the gateway sends in between
-// are lost. If ctx ends, the gateway refuses, or 120 reconnections in a row fail, the last pair has the error.
+// are lost. If ctx ends, the gateway refuses, or 120 reconnections in a row fail, the last pair has the error. If the
+// store has lost the run, Events may end without run.finished: Get returns the run as failed.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return c.Follow(ctx, id, after, nil)
 }

@@ -62,9 +62,9 @@ func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 	return next
 }
 
-// perform carries out an effect, and lets the loop decide what follows. It flushes a result that the effect has left to
-// the commit, unless the turn commits next. If tools or hooks follow, it reserves memory for a large view; if not, it
-// journals a response that post_sampling hooks wait for.
+// perform carries out an effect, and lets the loop decide what follows. If the effect has left a result to the commit,
+// perform journals that result, unless the turn commits next. If tools or hooks follow, it reserves memory for a large
+// view; if not, it journals a response that post_sampling hooks wait for.
 func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) {
 	ev, err := t.act(ctx, e)
 	if err != nil {
