@@ -77,9 +77,9 @@ const (
 	forkWait = 5 * time.Second
 )
 
-// enterFork lets one fork of a large log (largeFork) of a tenant in at a time, in this gateway, and other forks at
-// once: a server of Redis does nothing else while it copies megabytes. The error is a problem if the fork has waited
-// for forkWait, or that of ctx. If it is nil, the caller must call leave.
+// enterFork lets a fork in. For each tenant, this gateway admits one fork of a large log (largeFork) at a time, because
+// a server of Redis does nothing else while it copies megabytes; forks of smaller logs do not wait. The error is a
+// problem if the fork has waited for forkWait, or that of ctx. If it is nil, the caller must call leave.
 func (s *Submissions) enterFork(ctx context.Context, source state.State) (leave func(), err error) {
 	if source.LogBytes < largeFork {
 		return func() {}, nil

@@ -211,10 +211,10 @@ func parseID(name string) (state.RunID, error) {
 	return id, nil
 }
 
-// load returns the run with the id name, if the caller may see it. The error of a run that the caller may not see is
-// that of a run that does not exist: state.ErrNotFound, or restore.ErrWaiting while only a newer copy of the store may
-// have the run. For a deleted run of any tenant it is state.ErrDeleted. The caller must not use the run if there is an
-// error.
+// load returns the run with the id name, if the caller may see it. For a run that the caller may not see, the error is
+// that of a run that does not exist: state.ErrNotFound, or restore.ErrWaiting while the deployment waits for the
+// decision about restored data. For a run of any tenant that was deleted within state.MarkerLifetime (24 hours) the
+// error is state.ErrDeleted. An invalid id is a problem. With an error the caller must not use the run.
 func (k *core) load(ctx context.Context, c access.Caller, name string) (state.State, error) {
 	id, err := parseID(name)
 	if err != nil {

@@ -446,9 +446,9 @@ type DeadLetter struct {
 	By *state.By `json:"by,omitempty"`
 
 	// Agent, Key and ReplyTo are from the subject and headers of a submission; for a trigger, Key is the trigger's
-	// name, and Agent the agent of the run that it would have submitted, if any. Message, if not empty, identifies what
-	// the letter is about among those of its Kind, so that the bus drops a letter that is sent again after a failure:
-	// the id of a submission's or trigger's message, or the name of a webhook event.
+	// name, and Agent the agent of the run that it would have submitted, if any. Message, if not empty, is the id of
+	// the message of a submission or trigger, or the name of a webhook event. By it the bus recognizes a letter that
+	// is sent again after a failure, and drops it (on NATS, within two minutes).
 	Agent   string `json:"agent,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message,omitempty"`

@@ -11,10 +11,10 @@ import (
 // of the agent before a handoff.
 const defaultUses = 10
 
-// affordable returns tools unchanged if the run has no cost limit. Otherwise it caps the uses of
-// each tool that is charged per use at what is left of the limit after the tools before it; any
-// tool that can be bounded but has no MaxUses starts from defaultUses. It leaves out a tool for
-// which nothing is left, and one that is charged per use if the provider cannot bound its uses.
+// affordable returns tools unchanged if the run has no cost limit. Otherwise a tool without MaxUses gets defaultUses,
+// if the provider can bound its uses, and the uses of a tool that is charged per use are capped at what the run and the
+// tools before it have left of the limit. affordable leaves out a charged tool for which nothing is left, or whose uses
+// the provider cannot bound.
 func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
 	limit := s.Limits.CostUSD
 	if limit <= 0 {

@@ -109,9 +109,10 @@ type (
 	limitKey struct{}
 )
 
-// Call sends the task and waits until the agent has ended it. If the agent asks for input or a login, or ctx ends, Call
-// asks it to cancel the task instead. Call removes the token of the tool from the result, in case the agent repeats it.
-// A failure is a result for the model; the error is that of ctx.
+// Call sends the task and waits until the agent has ended it. If the agent asks for input or a login, Call asks it to
+// cancel the task. If ctx ends, Call does so only if the agent has already returned a task that it has not ended. Call
+// removes the token of the tool from the result, in case the agent repeats it. A failure is a result for the model; the
+// error is that of ctx.
 func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	ctx = context.WithValue(ctx, limitKey{}, c.Limit())
 	result, err := r.call(context.WithValue(ctx, traceKey{}, c.TraceParent), c)

@@ -62,7 +62,8 @@ type Config struct {
 // other than the default one get a quarter of each limit but Files, and less, down to 1 MiB, if there are many tenants
 // or the server lacks space. If an existing stream has no limit or a lower one, the bus raises it: Open that of the
 // streams of the default tenant, and later calls those of files and of other tenants. A stream keeps its lower limit,
-// or none, if the server lacks the space even so, or if dead letters would be deleted; Check reports that.
+// or none, if the server lacks the space even so, or if dead letters would be deleted. Check reports that of the streams
+// that Open raises; of others it reports only some that have no limit.
 type Limits struct {
 	Submit  int64 // submissions over the bus; if full, it refuses more; default 512 MiB
 	Control int64 // aborts; if full, it refuses more; default 64 MiB
@@ -159,11 +160,11 @@ type Bus struct {
 var _ bus.Bus = (*Bus)(nil)
 
 // Open creates the missing streams of turns and of the default tenant's submissions, aborts, dead letters and (with
-// EventFeed) events, with their consumers. It raises replicas and limits of these streams that are lower than cfg asks
-// for, applies cfg's other settings, and returns the bus. Other streams are created when they are used. Open refuses a
-// stream or consumer whose settings could lose messages, with the remedy. It only logs a stream that NATS does not let
-// it change. With cfg.ReadOnly it does none of this. ctx bounds only Open. The caller must close nc itself, after the
-// bus.
+// EventFeed) events, with their consumers; other streams are created when they are used. Open fails if an existing one
+// has a setting that it does not change and that could lose messages, such as another retention; the error has the
+// remedy. It tries to raise replicas and limits that are lower than cfg asks for, and to set the age of events: if NATS
+// refuses that, Open only logs it. With cfg.ReadOnly it does none of this. ctx bounds only Open. The caller must close
+// nc itself, after the bus.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -81,10 +81,10 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 // entry does not copy it. It is small for a new run, because many new runs may wait for their first responses at once.
 func capacityFor(n int64) int64 { return min(n+2, 8) }
 
-// extend returns the first n entries of a log: the known ones, then the rest, which is tail, or what extend reads if
-// tail is empty. The rest begins after the first from entries; from is less than n. If no log is known, the result
-// begins at the latest checkpoint, or at the beginning. extend omits what another process has appended since the
-// claim, and returns no error then: that process has fenced the claim, so the next write under the lease fails.
+// extend returns a log up to its entry n: the known entries, and after them those after entry from, which is before n.
+// The latter are tail or, if tail is empty, are read from the server. If no log is known, the result begins after entry
+// from. If another process has appended to the log since the claim, extend omits that, and returns no error: that
+// process has fenced the claim, so the next write under the lease fails.
 func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, from int64, tail []string, n int64) ([]state.Entry, error) {
 	if len(tail) == 0 {
 		var err error
