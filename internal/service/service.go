@@ -109,9 +109,9 @@ type Service struct {
 	stop func()
 }
 
-// New returns a service over a store and a bus. A request whose context has a budget waits for the store no longer than
-// that, see [WithBudget], and up to two seconds more for its audit entry. The error reports metrics that cfg.Registry
-// refuses. The caller must call Close.
+// New returns a service over a store and a bus. What a request reads and writes in the store counts against the budget
+// of its context, if that has one, see [WithBudget]; its audit entry may take up to two seconds more. The error reports
+// metrics that cfg.Registry refuses. The caller must call Close.
 func New(store state.Store, b bus.Bus, cfg Config) (*Service, error) {
 	own := store // of reads that requests share, which have a limit of their own
 	store = budgetStore{store}

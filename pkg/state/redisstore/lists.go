@@ -149,10 +149,10 @@ func (s *Store) lists(ctx context.Context, f state.Filter) (sets [][]list, err e
 }
 
 // List implements state.Runs. It asks every shard for the newest few runs under the names that a filter has in the
-// index, and reads those: in one round trip, or in two on a cluster, unless the page is large. The cost of a page depends
-// on the number of shards, of names and of returned runs, plus at most a thousand examined runs that the rest of the
-// filter rejects. A list of all tenants first reads their names, and asks each shard for each tenant. For a filter by
-// Parents see listBelow.
+// index, and reads those: in one round trip, or in two on a cluster, or in more if the page is large or the rest of
+// the filter rejects runs. The cost of a page depends on the number of shards, of names and of examined runs, which are
+// at most a thousand (listExamined), or one more than a higher limit of the page. A list of all tenants first reads
+// their names, and asks each shard for each tenant. For a filter by Parents see listBelow.
 func (s *Store) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {
