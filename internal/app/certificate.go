@@ -36,10 +36,10 @@ type Certificate struct {
 	told    bool   // the log has the reason
 }
 
-// Certificate loads the certificate from the two files. It returns nil and no error if neither is set, and an error
-// if only one is set or the pair is invalid. Until ctx ends it reads the files every second, and at SIGHUP: it uses a
-// new pair for new handshakes. If two reads in a row find the same invalid pair, it logs that; the previous pair
-// stays in use.
+// Certificate loads the certificate from the two files. It returns nil and no error if neither is set, and an error if
+// only one is set or the files are not a valid pair. Until ctx ends, a goroutine reads the files every second, and at
+// SIGHUP. New handshakes use a new pair that is valid, even if it has expired. If two reads in a row fail in the same
+// way, the goroutine logs that once, and the previous pair stays in use.
 func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certificate, error) {
 	switch {
 	case c.TLSCertFile == "" && c.TLSKeyFile == "":

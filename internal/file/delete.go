@@ -59,8 +59,8 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 }
 
 // settle waits until no deletion of a file is undecided, and returns nil if the file still exists, or a *MissingError.
-// It decides a deletion itself that has been undecided for takeOverDelay. The error wraps state.ErrChanged if settle
-// has waited for maxTries times pauseDelay.
+// If a deletion has been undecided for takeOverDelay, settle decides it itself. The error wraps state.ErrChanged if a
+// deletion stays undecided, or if other requests keep changing the file.
 func (s *Files) settle(ctx context.Context, tenant, id string) error {
 	for range maxTries {
 		r, _, err := s.read(ctx, tenant, id)
@@ -232,10 +232,11 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 	return "", deleted, nil
 }
 
-// Sweep deletes the files of a tenant for which it has found no reference since Keep, continues deletions that are
+// Sweep deletes the files of a tenant that it has not found in use for the time Keep, continues deletions that are
 // older than takeOverDelay, and deletes the objects that unfinished uploads have left. It returns the number of files
-// deleted because they had no references. An error about one file does not keep it from the other files, and it returns
-// all such errors joined; any other error ends it. If ctx ends, it may return nil before it has examined all files.
+// that it has deleted because they were not in use. After an error about one file it continues with the others, and
+// returns all such errors joined; any other error ends it. If ctx ends, it may return nil before it has examined all
+// files.
 func (s *Files) Sweep(ctx context.Context, tenant string) (deleted int, err error) {
 	// In this order: an upload that completes in between then has its document.
 	objects, err := s.objects.ObjectNames(ctx, tenant)

@@ -24,9 +24,9 @@ func permanent(err error) bool {
 	return errors.Is(err, ErrClosed) || ok && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests
 }
 
-// Events yields the events of a run after number after, until the run has ended, ctx ends, or an error is permanent or
-// does not pass within retryLimit attempts. In the last two cases the last pair has the error. Committed events come in
-// order, each once. The sequence may be used once.
+// Events yields the events of a run after number after. The sequence ends without an error after the run has ended. If
+// ctx ends, or an error is permanent or does not pass within retryLimit attempts, the last pair has the error.
+// Committed events come in order, each once. The sequence may be used once.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for failures := 0; ; failures++ {
@@ -54,8 +54,9 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[a
 }
 
 // follow yields the events of one reader until the reader ends or yield returns false; enough is true in the second
-// case. It returns the number of the last committed event, or after if there was none. The error is that with which
-// the reader has ended; nil means, unless enough is true, that the run has ended or that the reader has given up.
+// case. It returns the number of the last committed event, or after if there was none. The error is that with which the
+// reader has ended. If it is nil and enough is false, the reader has ended after the run's last event, or without that
+// event: see stream.Reader.Run.
 func (c *Client) follow(ctx context.Context, id string, after int64, yield func(api.Event, error) bool) (last int64, enough bool, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	events, ended := make(chan api.Event), make(chan struct{})

@@ -102,8 +102,8 @@ func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error)
 func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
 
 // Delete deletes a run with all runs below it. They must have ended, and the run must not be the child of a run that
-// exists; errors are as for retention.Cleaner.Delete. If an earlier deletion has failed halfway, Delete removes the
-// rest before it returns state.ErrDeleted.
+// exists; errors are as for retention.Cleaner.Delete. For a run that is already deleted Delete removes what an earlier
+// deletion that failed may have left, and returns state.ErrDeleted.
 func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteRun); err != nil {
 		return err
@@ -194,8 +194,8 @@ type Canceling struct {
 	Run    string
 	Reason string
 
-	// Published reports that the request is a message of the bus that workers receive too, and that the bus repeats
-	// until it is acknowledged: the audit does not record a failure, and it records an ended run as cancelled, because
+	// Published reports that the request is a message of the bus, which workers receive too and which the bus repeats
+	// until it is acknowledged. The audit then does not record a failure. It records an ended run as cancelled, because
 	// a worker may have ended the run for the same message.
 	Published bool
 }

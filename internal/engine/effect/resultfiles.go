@@ -26,10 +26,10 @@ const (
 
 // settle prepares the files of a result for the history. It uploads inline data as a file of the tenant, so that the
 // history contains only its id. It binds each file of the tenant to the run before the journal has the result, so that
-// the file is not deleted while a stored history names it. It replaces a file that tool.CheckFiles refuses, that does
-// not belong to the run's tenant, or that cannot be stored, with a remark for the model. It keeps a file with a URL,
-// and does not read the URL. settle has settleTimeout for all files, also if ctx ends before, because the result must
-// be kept.
+// the file is not deleted while a stored history names it. It replaces a file with a remark for the model if
+// tool.CheckFiles refuses the file, if the run's tenant does not have it, or if it cannot be stored or bound. It keeps
+// a file with a URL, and does not read the URL. The limit of settleTimeout is for all files together. The end of ctx
+// does not end settle, because the result must be kept.
 func (ts *tools) settle(ctx context.Context, t *Turn, name string, files []state.Part) (kept []state.Part, remark string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()

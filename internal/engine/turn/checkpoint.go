@@ -13,10 +13,10 @@ import (
 const CheckpointBytes = 1 << 20
 
 // checkpoint journals a checkpoint of the history, before the turn decides anything, if the log from its last
-// checkpoint on has become large and loop.Checkpoint allows one. Whether that fits into the store must not depend on
-// the rest of the turn, so it is a write of its own, and the turn continues without a checkpoint if the store has no
-// capacity for it. Only the first attempt of a turn makes one, because later ones count what earlier ones have
-// journaled, and no turn with a pending abort does. The error is that of Journal.Response.
+// checkpoint on has become large and loop.Checkpoint allows one. The checkpoint is a write of its own: if the store has
+// no capacity for it, the turn continues without it. Only the first attempt at a turn makes a checkpoint, before it
+// journals anything else, and only without a pending abort. The error is that of Journal.Response, except a
+// *state.TooLargeError.
 func (t *turn) checkpoint(ctx context.Context, a *agent.Agent) error {
 	if t.claim.Attempt > 1 || t.claim.Abort != nil || t.s.LogLen() != t.claim.Base || !t.outgrown() {
 		return nil

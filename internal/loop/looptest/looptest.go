@@ -83,8 +83,8 @@ func (r *run) at() state.Time {
 }
 
 // step feeds one event and checks the decision. Some of the checks: the arguments stay unchanged, equal arguments give
-// equal results on any worker, another event after the same state does not change an earlier decision, the shadow leads
-// to the same, and a turn that ends has made exactly one transition.
+// equal results on any worker, another event after the same state does not change an earlier decision, a log that
+// begins with a checkpoint leads to the same (see shadow), and a turn that ends has made exactly one transition.
 func (r *run) step(ev loop.Event) {
 	r.t.Helper()
 	from := len(r.committed.Log) // the commit checks the earlier entries

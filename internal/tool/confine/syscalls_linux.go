@@ -27,10 +27,10 @@ var denied = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 }
 
-// filterSystemCalls restricts the system calls of this thread and of the processes that it starts. They cannot make
-// the calls in denied, socketCall, and those of another architecture. If sockets is false, they can create no sockets
-// except pairs. Otherwise they can create only those of IPv4, IPv6, Unix, and netlink for addresses and routes, which
-// name resolvers need. The caller must have set no_new_privs.
+// filterSystemCalls restricts the system calls of this thread and of the processes that it starts. The calls in denied
+// and socketCall fail, and a call of another architecture kills the process. If sockets is false, they can create no
+// sockets except pairs. Otherwise they can create only those of IPv4, IPv6, Unix, and netlink for addresses and routes,
+// which name resolvers need. The caller must have set no_new_privs.
 func filterSystemCalls(sockets bool) error {
 	code, err := bpf.Assemble(systemCalls(sockets))
 	if err != nil {
