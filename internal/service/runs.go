@@ -102,8 +102,8 @@ func (s *Runs) Lose(ctx context.Context, known state.State) (state.State, error)
 func (s *Runs) Clean(ctx context.Context) { s.cleaner.Run(ctx) }
 
 // Delete deletes a run with all runs below it. They must have ended, and the run must not be the child of a run that
-// exists; errors are as for retention.Cleaner.Delete. For a run that is already deleted Delete removes what an earlier
-// deletion that failed may have left, and returns state.ErrDeleted.
+// exists; errors are as for retention.Cleaner.Delete. If the run was deleted within state.MarkerLifetime, Delete
+// removes what that deletion may have left after a failure, and returns state.ErrDeleted.
 func (s *Runs) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteRun); err != nil {
 		return err

@@ -54,9 +54,10 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	}
 }
 
-// pickUp handles calls that an earlier attempt started without recording an outcome. Only a call of an idempotent tool
-// is made again (I4). The outcome of any other call is unknown: at once or, if its tool is asynchronous and may still
-// answer, after its timeout, counted from this attempt.
+// pickUp handles calls that an earlier attempt started without recording an outcome. It leaves a call of an idempotent
+// tool open, so that the call is made again (I4). For any other tool the result is that the outcome is unknown. An
+// asynchronous tool may still answer, so its call gets that result only after the tool's time limit, which begins again
+// with this attempt.
 func (t *Turn) pickUp(started []string) {
 	for _, o := range slices.Clone(t.s.Open) {
 		if !slices.Contains(started, o.ID) {

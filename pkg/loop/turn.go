@@ -24,10 +24,10 @@ const (
 		"Find out what happened before you call it again."
 )
 
-// Turn holds the State of a run during one decision. It has many methods because they are all that Rules can
-// see and do: each is one question about the run or one move. A transition that is not in the edge table is a
-// bug in a loop and panics. The worker recovers, and after its last attempt the run ends poisoned rather than
-// wrong. A Turn must not be used after the decision.
+// Turn holds the State of a run during one decision. It has many methods because they are all that Rules can see and
+// do: each is one question about the run or one move. A transition that State.Move refuses is a bug in a loop and
+// panics. The worker recovers from the panic. If the last attempt at the turn panics too, the run ends poisoned rather
+// than wrong. A Turn must not be used after the decision.
 type Turn struct {
 	s     state.State
 	at    state.Time

@@ -20,9 +20,10 @@ func (r Request) BesideTools() bool {
 }
 
 // AnswerByTool makes the call r with generate, which enforces no schema; r.BesideTools must be true. The model answers
-// by a call of FinalAnswer, which AnswerByTool returns and streams as text. With force the model must call a tool,
-// FinalAnswer or any other, whatever r.ToolChoice says. If r allows the model no tools, it must call FinalAnswer. If a
-// response calls FinalAnswer and other tools, AnswerByTool streams the answer, but returns the response without it.
+// by a call of FinalAnswer, which AnswerByTool returns and streams as text. If r.ToolChoice allows no tools, the model
+// must call FinalAnswer. Otherwise, with force, it must call FinalAnswer or another tool; without force, it may also
+// answer with text, which AnswerByTool returns unchanged. If a response calls FinalAnswer and other tools, AnswerByTool
+// streams the answer, but returns the response without it.
 func AnswerByTool(
 	ctx context.Context, r Request, onDelta func(Delta), force bool, generate func(context.Context, Request, func(Delta)) (Response, error),
 ) (Response, error) {

@@ -14,9 +14,9 @@ var (
 	// document, a timer, an idempotency key, or the record of a batch.
 	ErrNotFound = errors.New("not found")
 
-	// ErrFenced reports that the caller no longer holds the run's lease, or the claim of a timer. The
-	// caller must not ack or nak the message of the run's turn, nor publish events of the run. All that it
-	// may still do is report late results and its pause: see Turns.Record and Turns.Release.
+	// ErrFenced reports that the lease of the run, or the claim of the timer, that the caller names is not in force: it
+	// was lost, or has ended. The caller must then not ack or nak the message of the run's turn, nor publish events of
+	// the run. It may still report late results and its pause: see Turns.Record and Turns.Release.
 	ErrFenced = errors.New("the lease is lost: nothing to do, another worker continues the work")
 
 	// ErrIdempotencyConflict reports that a submission's key, or a signal's id, was used before with

@@ -184,10 +184,10 @@ type Facts struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 }
 
-// Nudges counts the continuations that a token budget caused (A11) since the submission, or since
-// a user message last continued the run after an end. LastTotal is the number of the run's output
-// tokens at the last continuation, or else at that beginning. LastDelta is the number of output
-// tokens between the last continuation and the one before it, or that beginning.
+// Nudges describes the continuations that a token budget caused (A11) since the submission or, if a user message has
+// continued the run after an end, since the latest such message. Count is their number. LastTotal is the number of the
+// run's output tokens at the last of them, or at that beginning if there are none. LastDelta is the number of output
+// tokens between the last two, or from that beginning to the first.
 type Nudges struct {
 	Count     int   `json:"count"`
 	LastDelta int64 `json:"last_delta"`

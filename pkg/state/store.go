@@ -54,13 +54,13 @@ type Store interface {
 // the schedule and the time of the run's first claim.
 //
 // A run that Create or Commit leaves Queued, and one that Signal, Abort, Evict or Release queues, is due after the
-// delay of the call; one that Sweep queues may be due later, see Sweep. So is a run that Create or Commit leaves Waiting or
-// ended, because it is not finalized yet; if its State.Due is earlier, it is due then.
+// delay of the call; one that Sweep queues may be due later, see Sweep. A run that Create or Commit leaves Waiting or
+// ended is also due after the delay of the call, because it is not finalized yet, or at its State.Due if that is
+// earlier.
 //
-// A store neither reads nor changes a run in a newer format (State.CheckFormat): Claim returns
-// ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. All other methods that name
-// it except PreventCreation, and Create if it finds one, return ErrFormat. The methods of a lease may
-// return ErrFenced instead.
+// A store neither reads nor changes a run in a newer format (State.CheckFormat). Claim then returns
+// ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. Other methods return ErrFormat if they would
+// have to read or change the run; those of a lease may return ErrFenced instead.
 //
 // Times are those of the store's clock, which all processes share. Durations may be 0: a lease of
 // 0 is over at once, a run with a redelivery delay of 0 is due at once.

@@ -42,9 +42,11 @@ func FromEnv(cfg *Config) {
 }
 
 // Run connects and serves tools until ctx ends. Then it accepts no more calls, waits until those in flight are
-// answered, and returns nil, or the error of the connection. The end of ctx does not end the context of a call. If
-// tools is empty, cfg or a tool is invalid, or the first connection fails, Run returns an error without a retry. If the
-// connection breaks later, Run reconnects without a limit of time, unless Options say otherwise.
+// answered, and returns nil, or the error of the connection. The end of ctx does not end the context of a call. Run
+// returns an error at once if tools is empty, or if cfg or a tool is invalid. Unless Options say otherwise, it also
+// returns an error if the first connection fails, without a retry, and reconnects without a limit of time if the
+// connection breaks later. Once it serves, it does not return before ctx ends, even if Options let the connection give
+// up.
 func Run(ctx context.Context, cfg Config, tools ...Tool) error {
 	if len(tools) == 0 {
 		return errors.New("serve tools: the list of tools is empty: pass at least one tool")
