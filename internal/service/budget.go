@@ -22,9 +22,9 @@ type budget struct {
 
 type budgetKey struct{}
 
-// WithBudget returns a context that limits the time of its calls of the store of a Service, or of a Budgeted one: to
-// about d in total or, if each is set, to d for each call, for requests that make many calls or wait. Time during which
-// several calls run counts at most once.
+// WithBudget returns a context for calls of the store of a Service, or of a Budgeted one. With this context the calls
+// may take about d in total. If each is set, as for requests that make many calls or wait, each call may take d. Time
+// during which several calls run counts at most once. AppendAudit does not count.
 func WithBudget(ctx context.Context, d time.Duration, each bool) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{left: d, each: each})
 }

@@ -88,9 +88,9 @@ type Submissions struct {
 // Submit stores a run and publishes its first turn, unless the run starts later. The run is durable when Submit returns
 // nil; the outbox publishes the turn as soon as the bus accepts it. A submission with the key and the content of an
 // earlier one returns the run of the earlier one, in its current state, even if a new run would be refused now, for
-// example because its agent was deleted. But the caller must still have the right to make the submission. After the
-// deletion of the earlier run the submission starts another. The error is state.ErrIdempotencyConflict if the key was
-// used with other content.
+// example because its agent was deleted. But the caller must still have the right to make the submission. The store
+// knows the key for at least a week, unless the earlier run is deleted before; then the submission starts another. The
+// error is state.ErrIdempotencyConflict if the key was used with other content.
 func (s *Submissions) Submit(ctx context.Context, c access.Caller, in Submission) (state.State, error) {
 	if err := s.permit(ctx, c, Submit); err != nil {
 		return state.State{}, err

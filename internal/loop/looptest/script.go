@@ -36,6 +36,7 @@ import (
 //	> approve c1 {"a":2}; deny c2   > answer "yes"; message "hurry"; result c1 "x"; child c2 "y"
 //	> replay
 //	> abort   > abort after c1 "42" > deadline   > crash after c1 "42"
+//	> abort with t {"a":1}          > abort partial "half a"
 //	> interrupt "stop"   > interrupt "stop" partial "half a"   > interrupt "stop" after c1 "42"   > rollback "stop"
 //
 // Calls of a response have the ids c1, c2, … . After each event follow the loop's decisions:
