@@ -146,6 +146,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 }
 
 // Ready returns nil if the worker could take turns now: the store and the bus answer, the deployment does not wait for
-// a decision about its store, and at most 100 calls run on past their time limits. Otherwise the error names all
-// causes. Ready does not say whether Run has been called or has returned.
+// a decision about its store, and at most 100 calls of tools, hooks and models still run although they were cancelled
+// or have exceeded their time limits. Otherwise the error names all causes. Ready does not say whether Run has been
+// called or has returned.
 func (w *Worker) Ready(ctx context.Context) error { return w.worker.Ready(ctx) }

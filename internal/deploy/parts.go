@@ -61,9 +61,9 @@ func newID() string {
 
 // NewGateway returns a gateway of the deployment. Its Serve answers requests on a listener; to use a server of its own,
 // the caller calls Run and serves Handler. Prefix and Logger are those of the deployment; so are MaxResult, Registry
-// and Tracer if cfg has none. Of each period of the two retentions the shorter one applies. If workers have kinds of
-// tool, kinds of hook, providers or loops in addition to the built-in ones, cfg must name them: the gateway refuses
-// definitions that use others.
+// and Tracer if cfg has none. Services and Streams are by default those in the NATS of the deployment. Of each period
+// of the two retentions the shorter one applies. If workers have kinds of tool, kinds of hook, providers or loops in
+// addition to the built-in ones, cfg must name them: the gateway refuses definitions that use others.
 func (d *Deployment) NewGateway(cfg gateway.Config) (*gateway.Gateway, error) {
 	cfg.Prefix, cfg.Logger, cfg.Retention = d.cfg.Prefix, d.cfg.Logger, cfg.Retention.Tighter(d.cfg.Retention)
 	cfg.MaxResult = cmp.Or(cfg.MaxResult, d.cfg.MaxResult)

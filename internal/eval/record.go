@@ -15,10 +15,10 @@ import (
 // maxQuoted is the maximum length, in bytes, of an answer that a recorded case expects word for word.
 const maxQuoted = 200
 
-// Record returns a file, in YAML, with the agent of the first run, and a case for each run: the first input of the run
-// and, if it has a short answer, the answer as an expectation; otherwise the expectation is that the run completes. It
-// fails if a run has no text of a user before the first answer. A person should edit the expectations, because models
-// rarely repeat an answer exactly.
+// Record returns a file, in YAML, with the agent of the first run, and a case for each run: the first message of the
+// user as the input and, if the run has a short answer, the answer as an expectation; otherwise the expectation is that
+// the run completes. Record fails if that message has no text, or if the model has answered before it. A person should
+// edit the expectations, because models rarely repeat an answer exactly.
 func Record(ctx context.Context, client Client, runs []string) ([]byte, error) {
 	var f File
 	for _, id := range runs {

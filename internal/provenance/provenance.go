@@ -42,10 +42,11 @@ func Farthest(log []state.Entry) state.Origin {
 
 // FromUntrusted reports whether a text or number in a call's arguments, a JSON object, or a part of a long one, also
 // occurs in something untrusted in the history. Case, spaces, punctuation and the spelling of numbers and of Unicode do
-// not count. If the history contains nothing untrusted, it returns false. Else it returns true for arguments that are
-// not JSON and, for those with a text or number, in doubt: if there is too much to compare, and if an untrusted image
-// or file, a use of a provider's tool, or untrusted text from before a checkpoint that is not in the view any more is
-// in the history, because it cannot read these.
+// not count. If the history contains nothing untrusted, FromUntrusted returns false.
+//
+// In doubt it returns true: if the arguments are not JSON, if there is too much to compare, and, for arguments with a
+// text or number, if the history has untrusted content that FromUntrusted cannot read. Such content is an image, a
+// file, a use of a provider's tool, or text from before a checkpoint that is not in the view any more.
 func FromUntrusted(log []state.Entry, arguments string) bool {
 	if !Seen(log) {
 		return false

@@ -53,9 +53,9 @@ func refused(err error) bool {
 // Delete deletes a run with all runs below it, and returns their number; the caller must have checked that the run is
 // one of the tenant. Delete deletes none and returns a *state.NotEndedError if one of them has not ended, a
 // *NotCreatedError if one is about to be created, ErrChild if the parent of the run still exists, or state.ErrNotFound.
-// For a run that is already deleted, it removes what a failed deletion may have left, and then returns
-// state.ErrDeleted. After any other error some of the runs may be deleted: a Cleaner.Run of the deployment completes or
-// cancels a deletion that has begun, after a minute.
+// If the store has a marker of the run's deletion, Delete removes what a failed deletion may have left, and then
+// returns state.ErrDeleted. After any other error some or all of the runs may be deleted: a Cleaner.Run of the
+// deployment completes or cancels a deletion that has begun, a minute or more later.
 func (c *Cleaner) Delete(ctx context.Context, tenant string, id state.RunID) (n int, err error) {
 	n, err = c.deleteRoot(ctx, id, false)
 	if errors.Is(err, state.ErrDeleted) {
@@ -183,10 +183,11 @@ type result struct {
 	err     error
 }
 
-// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can continue, and deletes
-// them only if all had ended; else it removes the seals. If a crash or a failure interrupts it, a later resume, in this
-// process or another, completes or cancels it from an intent in the store. The results have the errors of single trees;
-// the error of delete concerns all of them, and some may be deleted nevertheless.
+// delete deletes some trees of one tenant. It first seals all runs of a tree, so that none can continue. If one has not
+// ended or is about to be created, delete removes the seals again; otherwise it deletes the runs. If a crash or a
+// failure interrupts it, a later resume, in this process or another, completes or cancels it from an intent in the
+// store. The results have the errors of single trees; the error of delete concerns all of them, and some may be deleted
+// nevertheless.
 func (c *Cleaner) delete(ctx context.Context, tenant string, trees []tree) ([]result, error) {
 	if len(trees) == 0 {
 		return nil, nil

@@ -137,8 +137,8 @@ const maxRollbacks = 20
 
 // rollBack stores a message that withdraws the turn in flight, provided that no call of that turn can have started;
 // otherwise the problem is effects_started. The store refuses the message if the run has changed since rollBack read
-// it; rollBack then tries again, and after maxRollbacks tries the problem is run_busy. A repeated signal gets the
-// result of the first one.
+// it; rollBack then tries again, and after maxRollbacks tries the problem is run_busy. A repeated signal succeeds
+// without a further effect, even if a call has started since.
 func (s *Signals) rollBack(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	for range maxRollbacks {
 		st, err := s.store.Load(ctx, id)
@@ -185,11 +185,11 @@ func (s *Signals) signalOf(in Sending) (state.Signal, error) {
 	return signalOf(req)
 }
 
-// checkSignal checks the caller's role for the content of a signal: approvals need an approver, an
-// answer needs an approver or a submitter, everything else a submitter. fourEyes reports that the
-// signal has decisions and the tenant requires four eyes. checkSignal then also refuses a caller who is a requester in
-// the run or an ancestor (see state.Askers), and a decision with the hash of a call that does not wait in st. It reads
-// the log after st was read, so the log includes all entries that led to the wait in st.
+// checkSignal checks the caller's role for the content of a signal: approvals need an approver, an answer needs no more
+// than the permission for Send, everything else needs a submitter. fourEyes reports that the signal has decisions and
+// the tenant requires four eyes. checkSignal then also refuses a caller who is a requester in the run or an ancestor
+// (see state.Askers), and a decision with the hash of a call that does not wait in st. It reads the log after st was
+// read, so the log includes all entries that led to the wait in st.
 func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.State, sig state.Signal) (fourEyes bool, err error) {
 	switch {
 	case len(sig.Approvals) > 0 && !c.May(access.Approver):

@@ -24,8 +24,8 @@ import (
 // decode reads one YAML or JSON document into v, strictly: unknown keys, keys that occur twice and wrong types are
 // mistakes. It checks keys that belong to one kind only if known contains that kind. The error joins the mistakes, each
 // with its place (at most maxFaults, and the number of the others), and v gets the values without mistakes, or its zero
-// value if these cannot be decoded. But if the document exceeds a bound or cannot be parsed, decode returns one error
-// without a place, and leaves v unchanged.
+// value if these cannot be decoded. But if the document exceeds a bound, cannot be parsed, or is YAML in which a key
+// occurs twice, decode returns only an error about that, and leaves v unchanged.
 func (known Known) decode(data []byte, v any) error {
 	if len(data) > MaxDefinition {
 		return fmt.Errorf("the document has more than %d bytes, the maximum: shorten it", MaxDefinition) // the rest was not read, so the size is unknown

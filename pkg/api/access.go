@@ -39,9 +39,9 @@ type TokenRequest struct {
 
 	Roles []string `json:"roles"` // of viewer, submitter and approver
 
-	// Agents limits the token to these agents: it may start their runs, and read those runs of its user and their
-	// descendants. Nil means all agents; the gateway refuses an empty list. Run limits the token to one run and its
-	// descendants. Only one of Agents and Run may be set, and a token with Run cannot start runs.
+	// Agents limits the token to these agents: it may start their runs, and read and continue those runs of its user
+	// and their descendants. Nil means all agents; the gateway refuses an empty list. Run limits the token to one run
+	// and its descendants. Only one of Agents and Run may be set, and a token with Run cannot start runs.
 	Agents []string `json:"agents,omitzero"`
 	Run    string   `json:"run,omitempty"`
 
@@ -156,7 +156,7 @@ type AuditEntry struct {
 
 	// Outcome is OutcomeUnknown if the request failed for a reason that does not reveal whether it took effect, or if
 	// it failed after the client had disconnected. It is empty for completed requests, and for run.cancel_many, whose
-	// entry is stored before the first run is cancelled. A request that failed without an effect has no entry.
+	// entry is stored before the first run is cancelled. Other failed requests have no entry: they had no effect.
 	Outcome string `json:"outcome,omitempty"`
 }
 

@@ -4,8 +4,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// HookSettings are the settings of a hook: an address at which another system delivers webhooks. Each webhook starts a
-// run or sends a signal. At least one of Run and Signal is required.
+// HookSettings are the settings of a hook: an address at which another system delivers webhooks. Each webhook that
+// Filter does not ignore starts a run or sends a signal. At least one of Run and Signal is required.
 //
 // Filter and the expressions of Run and Signal are CEL over event (the body), headers (by their names in lower case),
 // delivery (its id) and digest (SHA-256 of the body, in hexadecimal digits).
@@ -36,9 +36,9 @@ type HookRun struct {
 	Priority  string            `json:"priority,omitempty"`
 }
 
-// HookSignal describes the signal of a delivery. If the settings also have a HookRun, which must then
-// have a Key, the gateway sends the signal to the run that an earlier delivery with the same key has
-// started. Otherwise the expression Run names the run. Exactly one of Message and Answer is required.
+// HookSignal describes the signal of a delivery. Without a HookRun in the settings, the expression Run names the run. A
+// HookRun must have a Key then: the first delivery with a key starts a run and sends no signal, and the later ones send
+// the signal to that run. Exactly one of Message and Answer is required.
 type HookSignal struct {
 	Run     string `json:"run,omitempty"`     // returns the id of a run
 	Message string `json:"message,omitempty"` // returns a text

@@ -37,7 +37,8 @@ type Turns interface {
 	// of a repetition, see Record.From. After a *TooLargeError for results the turn can still be
 	// committed without them. Like Renew, Record returns a pending abort or interrupt, or nil; if there
 	// is one, the store has recorded everything, and the caller must not start anything that the record
-	// precedes. A repetition succeeds and changes nothing.
+	// precedes. A repetition succeeds and changes nothing, unless a later Record has added entries: then
+	// the error is a *GapError.
 	//
 	// If Evict, Sweep or a claim under another token ended the lease, its worker may only have been
 	// paused. While the version is the same and the run Queued or Running, the store then keeps late

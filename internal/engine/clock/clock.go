@@ -11,8 +11,8 @@ import (
 
 // Clock is the store's clock, estimated from the store's answers to claims. The loop of a turn decides by this clock,
 // because the store's clock decided when the run was due. Clock is behind the store's clock by the time that the answer
-// needed to arrive. A slower answer replaces a quicker one only after clockFor, or if the clock of this process was set
-// back, because a claim may have waited for others in the same batch. The zero value shows the time of this process. A
+// needed to arrive. A claim may have waited for others in the same batch, so a slower answer replaces a quicker one
+// only after clockFor, or if the clock of this process was set back. The zero value shows the time of this process. A
 // Clock is safe for concurrent use.
 type Clock struct {
 	offset atomic.Int64 // of the store's clock from this process's

@@ -13,9 +13,9 @@ import (
 )
 
 // recordLost records that the store has lost a run, and finalizes the run. known is what the caller knows about the
-// run. If the store has the run again, recordLost leaves the run as it is, and only finalizes it. If the run was
-// deleted, it does nothing. recorded reports whether the store has the run as lost, from this call or an earlier one,
-// even if the error is that of finalizing it.
+// run. If the store has the run again, recordLost leaves the run as it is, and only finalizes it. If the store has a
+// marker of the run's deletion, recordLost does nothing. recorded reports whether the store has the run as lost, from
+// this call or an earlier one, even if the error is that of finalizing it.
 func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail string) (recorded bool, err error) {
 	lost, err := known.Lost(f.cfg.Clock.Now(), detail)
 	if err != nil {

@@ -42,8 +42,9 @@ func NewSubmissions(s *service.Submissions, waits Waits, quota *limit.Quota, cal
 }
 
 // Post creates a run, and responds with status 202. With ?wait it responds with status 200 once the run has ended or
-// waits for anything but its own child runs, or else with status 202 and the run when the wait or the gateway ends. It
-// returns an error, although the run exists, if the caller loses access during the wait.
+// waits for anything but its own child runs, or else with status 202 and the run when the wait or the gateway ends. If
+// the caller loses access or the run is deleted during the wait, Post returns an error, although it has created the
+// run.
 func (s *Submissions) Post(w http.ResponseWriter, r *http.Request) error {
 	wait, err := waitOf(r)
 	if err != nil {

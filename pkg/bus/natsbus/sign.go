@@ -178,8 +178,8 @@ func (s *signer) header(kind string, number int64, subject string, data []byte, 
 
 // hearing verifies messages that are not stored. It accepts a message with a valid signature if the sender sent it
 // after those that hearing has accepted from that sender, and if the time in it differs from the own clock by at most
-// signatureAge. Without keys it accepts all messages, and while unsigned ones are allowed, each of those. It is for
-// one goroutine.
+// signatureAge. While unsigned messages are allowed, hearing also accepts every message without a signature. Without
+// keys it accepts all messages. It is for one goroutine.
 type hearing struct {
 	signer *atomic.Pointer[signer]
 	last   map[string]int64 // number of the latest message, by sender

@@ -12,9 +12,9 @@ import (
 const longestEvent = 64 << 20
 
 // events reads the body of a stream and passes the events to the SDK one by one in a uniform format: other fields,
-// comments and line ends make the SDK's own reader fail. It omits JSON that is not an object. It keeps an unchanged
-// copy of each event until pop, because the SDK converts numbers to floating point, and it keeps the error that ended
-// the stream, because the SDK only logs it.
+// comments and line ends make the SDK's own reader fail. It omits JSON that is not an object, and ends the stream at an
+// error event. It keeps an unchanged copy of each event until pop, because the SDK converts numbers to floating point,
+// and it keeps the error that ended the stream, because the SDK only logs it.
 type events struct {
 	body  io.Closer
 	lines *bufio.Scanner

@@ -299,10 +299,11 @@ var errUnchanged = errors.New("unchanged")
 // Conflicts between writers are retried; this many in a row mean a fault.
 const maxConflicts = 100
 
-// update applies fn to a run's record in one atomic step. fn may be called several times, also because other
-// processes have changed the run; its last call is the one that counts. If fn returns an error for a record
-// from the index, update calls it again with the leader's, and returns its error for that one. If that is
-// errUnchanged, update writes nothing and returns nil. After maxConflicts conflicts it gives up.
+// update applies fn to a run's record in one atomic step. fn may be called several times, also because other processes
+// have changed the run; its last call is the one that counts. If fn returns an error for a record from the index,
+// update calls it again with the leader's record, and returns the error of that call, or nil if it is errUnchanged.
+// After an error of fn nothing is written; after an error of the write the change may be stored. After maxConflicts
+// conflicts update gives up.
 func (s *Store) update(ctx context.Context, id state.RunID, fn func(*record.Record, time.Time) ([]state.Entry, error)) error {
 	return s.updateWith(ctx, id, "", fn)
 }

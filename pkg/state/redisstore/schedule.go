@@ -29,7 +29,8 @@ const (
 
 // Sweep implements state.Schedule. A run that cannot be examined does not block the others; Sweep returns its error
 // only if it returns no run. A run in a newer format is examined once and then set aside, until a build sweeps that can
-// read it. Sweep takes the runs of a shard that have been due longest, and of all shards a random part.
+// read it. Sweep takes the runs of each shard that have been due longest; if these are more than limit, a random part
+// of them.
 func (s *Store) Sweep(ctx context.Context, limit int, delay time.Duration, backlog state.Backlog) (due []state.Due, failed error) {
 	for range sweepLooks {
 		room := limit - len(due)
