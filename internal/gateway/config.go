@@ -49,7 +49,7 @@ type Config struct {
 
 	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a path.
 	// It must have the scheme https, or http and localhost or a loopback address. Without it, people can log in through
-	// an OpenID provider only at localhost, a name below it, or a loopback address.
+	// an OpenID provider only at localhost or a loopback address.
 	PublicURL string
 
 	// Services, Key and Secret find what a saved definition refers to and the deployment lacks: the client that saves

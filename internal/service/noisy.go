@@ -7,8 +7,9 @@ import (
 )
 
 // noisy records, for each tenant, how often the store has marked the latest new runs of this gateway as noisy. Each
-// shard of the store decides by its own runs of a tenant, so it never marks the first ones. If more than about one in
-// five of a tenant's new runs are marked for a while, noisy treats all of them as noisy.
+// shard of the store decides by its own runs of a tenant, so it does not mark the tenant's first runs there. If more
+// than about one in five of a tenant's new runs are marked for a while, all turns of the tenant that this gateway
+// publishes go to the queue for noisy tenants.
 type noisy struct {
 	mu     sync.Mutex
 	levels map[string]int // only levels above zero

@@ -91,10 +91,10 @@ type Entry struct {
 	// that broke off.
 	Message *Message `json:"message,omitempty"`
 
-	// StopReason and Usage of model.message, and FailedCalls, the number of calls that failed before
-	// the one that succeeded. Usage of message.compacted is the cost of the summary, if a model wrote
-	// it, and Usage of message.tombstoned that of the response that broke off. Usage of a transition with
-	// the reason Recovered is an estimate of earlier attempts' model calls that no entry records.
+	// StopReason and Usage of model.message, and FailedCalls, the number of calls that failed before the one that
+	// succeeded. Usage of message.compacted is the cost of asking a model for a summary, nil if none was asked, and
+	// Usage of message.tombstoned that of the response that broke off. Usage of a transition with the reason Recovered
+	// is an estimate of earlier attempts' model calls that no entry records.
 	StopReason  string `json:"stop_reason,omitempty"`
 	Usage       *Usage `json:"usage,omitempty"`
 	FailedCalls int    `json:"failed_calls,omitempty"`
