@@ -170,8 +170,9 @@ func (c *Client) Submit(ctx context.Context, s Submission) (*Run, error) {
 }
 
 // SubmitBatch stores 1 to 1,000 runs, whose own Keys must be empty. The gateway checks all of them before it stores the
-// first one. After an error of a server, some of them may be stored, and these execute: another call with the same Key
-// and the same runs completes the batch. Without a Key in b, another call makes another batch.
+// first one. If SubmitBatch fails, for example because a server does not answer, some of the runs may be stored, and
+// these execute: another call with the same Key and the same runs completes the batch. Without a Key in b, another call
+// makes another batch.
 func (c *Client) SubmitBatch(ctx context.Context, b Batch) (*BatchRun, error) {
 	in := api.BatchRequest{Runs: make([]api.SubmitRequest, len(b.Runs)), MaxParallel: b.MaxParallel, CountWaiting: b.CountWaiting}
 	for i, s := range b.Runs {

@@ -173,7 +173,7 @@ func (g *Gateway) Inside() inprocess.Config {
 // schedules, reads the streams of triggers, and deletes unused files and runs whose retention has passed, until ctx
 // ends. It acknowledges a message once its effect is in the store; a message that is refused becomes a dead letter with
 // the cause. When Run ends, event streams and requests with ?wait end, for good: a gateway runs once. Run returns an
-// error if it cannot open or close the queues, or cannot subscribe.
+// error if it cannot open or close the queues, subscribe, or read Config.Random.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.stop()
 	defer context.AfterFunc(ctx, g.stop)()  // end the streams before the intake has ended
@@ -210,7 +210,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 // Attend does a part of Run until ctx ends, for a process that uses the store directly and leaves the bus, schedules
 // and retention to gateways: it sends and receives heartbeats, so that no process writes a format that another cannot
 // read, and creates the streams of tenants. The caller must not use it together with Run. It returns an error if it
-// cannot subscribe.
+// cannot subscribe or read Config.Random.
 func (g *Gateway) Attend(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.member.Run(ctx) })
@@ -261,7 +261,7 @@ func (g *Gateway) drain(ctx context.Context) {
 	}
 }
 
-// Close waits up to two seconds until the bus has all messages that the gateway must publish. The sweeper of a worker
-// publishes the rest. Serve calls Close; a program that serves Handler itself must call it when its server has ended.
-// The gateway must not be used afterwards.
+// Close waits up to two seconds until the bus has all messages that the gateway must publish, and drops the rest: the
+// sweeper of a worker publishes their turns. Serve calls Close; a program that serves Handler itself must call it when
+// its server has ended. The gateway must not be used afterwards.
 func (g *Gateway) Close() { g.service.Close() }

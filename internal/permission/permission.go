@@ -149,11 +149,11 @@ func (s Scope) process(r Role) NATS {
 	return n
 }
 
-// tool returns the permissions of a service. It may publish to all inboxes for replies of its tenant's services:
-// below the tenant's root, or with the default tenant all inboxes of gateways and workers, and those of observers of
-// the default tenant and of the whole deployment. It may not publish to inboxes of clients. The permission is this
-// wide because NATS would otherwise have to track permitted replies, at a cost that grows with the calls. But the
-// service sees only the inboxes of requests to its subjects and of cancelled calls: their names are random.
+// tool returns the permissions of a service. It may publish to all inboxes for replies of its tenant's services: below
+// the tenant's root, or with the default tenant all inboxes of gateways and workers, and those of observers of the
+// default tenant and of the whole deployment. It may not publish to inboxes of clients. The permission is this wide
+// because NATS would otherwise have to track permitted replies, at a cost that grows with the calls. But the names of
+// inboxes are random, and the service learns only those of requests to its subjects and of cancelled calls.
 func (s Scope) tool() NATS {
 	allow := s.own("tool.*")
 	if len(s.Tools) > 0 {
@@ -283,7 +283,7 @@ const RedisDefaultUser = "user default off resetpass ~* &* +@all\n"
 
 // ForRedis returns the rules of the Redis user of a gateway, a worker, or an observer, who only reads, as a line of an
 // ACL file or of redis.conf. The line contains only the hash of the password; without a password the user cannot log
-// in. The error reports another role, or a prefix or user that is not valid.
+// in. It is an error if r is another role, or if prefix or user is not valid.
 func ForRedis(r Role, prefix, user, password string) (string, error) {
 	if !prefixPattern.MatchString(prefix) {
 		return "", fmt.Errorf("prefix (--prefix, TURNPIKE_PREFIX) is %q: use letters, digits, _ and -, in parts joined by dots", prefix)

@@ -369,7 +369,7 @@ func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
 // Abandon aborts all runs that Report finds, also those beyond its limit, in the name of by, and then accepts: the
 // others continue. It aborts no run that the store lacks: such a run ends as lost later. Each abort is due after delay.
 // The error is ErrNotWaiting if the store is not behind. After another error some runs may be aborted, and the
-// deployment may still wait; the caller may repeat the call.
+// deployment may still wait. The caller may repeat the call: ErrNotWaiting then means that the wait is over.
 func (r *Review) Abandon(ctx context.Context, by *state.By, delay time.Duration) (api.RestoreDecided, error) {
 	decided := api.RestoreDecided{Decision: "abandon"}
 	if r == nil {

@@ -42,7 +42,8 @@ func pace(ctx context.Context, runs int, began time.Time) {
 
 // pass deletes the runs that a rule no longer keeps, each with all runs below it: those that ended before until and
 // have no parent any more, unless a run below has not ended. It searches the runs that were created before until, from
-// the newest. If some runs cannot be deleted it continues with the others, and the error names the first of them.
+// the newest. If it cannot delete a run, it continues with the others; if the store fails, it ends. The error names the
+// first failures.
 func (c *Cleaner) pass(ctx context.Context, r rule, until time.Time) error {
 	f := r.filter
 	f.Limit, f.Bytes, f.Cursor = page, pageBytes, string(state.FirstIDAt(until))

@@ -26,13 +26,13 @@ type readers interface {
 	LogGrown(ctx context.Context, from, length int64)
 }
 
-// Journal makes all records (state.Turns.Record) of a turn. The comment of each method states
-// what is durable once it returns nil. A method repeats a write with an unknown outcome until its timeout,
-// because the store keeps each write once, and continues after an abort of its turn, because what has happened
-// must be kept. If the store reports a pending abort or interrupt, the method ends the context of the turn, so
-// that the caller starts nothing that had to wait for the write (I7). Errors wrap effect.ErrDrop. Spent and
-// Late run after the turn has ended: they ignore a pending abort and return the error of the store. Only the
-// goroutine of the turn may use a Journal, and it must not copy a Journal that it has used.
+// Journal makes all records (state.Turns.Record) of a turn. The comment of each method states what is durable once it
+// returns nil. A method repeats a write with an unknown outcome until its timeout, because the store keeps each write
+// once, and continues after an abort of its turn, because what has happened must be kept. If the store reports a
+// pending abort or interrupt, the method ends the context of the turn, so that the caller starts nothing that had to
+// wait for the write (I7). Errors wrap effect.ErrDrop. Only Spent and Late differ, because they run when the attempt is
+// over: they have their own time limits, ignore a pending abort, and return the error of the store. Only the goroutine
+// of the turn may use a Journal, and it must not copy a Journal that it has used.
 type Journal struct {
 	store recorder
 	lease *upkeep.Lease

@@ -19,10 +19,10 @@ func (t *turn) recordSpent(ctx context.Context, cut loop.Aborted) {
 }
 
 // spentBefore estimates the cost of model calls that earlier attempts may have made without journaling an answer,
-// because their workers died or lost their leases. It counts one call for each attempt from the first or, if one
-// has journaled something, from the last such attempt, which has counted those before it. Each call has the size of the
-// one with which this attempt would begin without the signals, the abort and the deadline that may have come since; if
-// it would not begin with a model call, none counts.
+// because their workers died or lost their leases. It counts one call for each earlier attempt. If one of them has
+// journaled something, it counts only the last such attempt and those after it: that attempt has counted those before
+// it. Each call has the size of the one with which this attempt would begin without the signals, the abort and the
+// deadline that may have come since; if it would not begin with a model call, none counts.
 func (t *turn) spentBefore(a *agent.Agent, began loop.TurnBegan) state.Usage {
 	attempts := t.claim.Attempt
 	known := 1 // the last attempt that has journaled something: it counted those before it

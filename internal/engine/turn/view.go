@@ -20,9 +20,9 @@ const (
 )
 
 // readView reserves the memory for a large view, and then reads the log if the claim has omitted it. The turn waits in
-// line for the memory, with its lease and its slot. The error wraps effect.ErrRelease or effect.ErrDrop and, if too
-// many turns of its tenant wait already, also an *effect.PostponedError: they would fill the slots, and another worker
-// may have the memory.
+// line for the memory, with its lease and its slot. If too many turns of its tenant wait already, readView returns an
+// *effect.PostponedError instead: waiting turns would fill the slots, and another worker may have the memory. Errors
+// wrap effect.ErrRelease or effect.ErrDrop.
 //
 // The turn holds no other reservation yet, and no turn waits for this memory while it holds another one. So turns that
 // wait for memory never wait for each other.
@@ -63,9 +63,9 @@ func (t *turn) readView(ctx context.Context) error {
 }
 
 // growView reserves memory for a response that has made the view large, before the turn waits for tools or hooks with
-// it. It must not wait for memory while it has some, and the response has been paid for: if the memory is not free, it
-// journals the response and returns an *effect.PostponedError. The next attempt has the memory for all of it before it
-// begins.
+// it. The turn must not wait for memory while it has some. If the memory is not free, growView journals the response,
+// which has been paid for, and returns an *effect.PostponedError, or nil if ctx has ended. The next attempt has the
+// memory for all of it before it begins.
 func (t *turn) growView(ctx context.Context) error {
 	size := t.s.LogBytes
 	if size <= smallView {

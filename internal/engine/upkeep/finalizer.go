@@ -131,11 +131,11 @@ func (f *Finalizer) length(ctx context.Context, id state.RunID, done int64) (int
 }
 
 // Finalize does the work that follows when a run waits or ends. If the run waits, it starts the child runs. If the run
-// has ended, it stores a dead letter of a run that is lost or that only a replay can continue, and sends the outcome to
-// the run's parent and to the subject that the submitter named for it. Then it queues the events for its webhook,
-// starts the next run of its batch, publishes the rest of its events to the event feed, and records that it has
-// finalized entries entries. entries is the length of the log; its first done entries are known to be finalized.
-// started are the calls whose child runs were started before. After an error the run stays due.
+// has ended, it stores a dead letter if the run is lost or only a replay can continue it, and then sends the outcome to
+// the run's parent and to the subject that the submitter named for it. In both cases it then queues the events for the
+// run's webhook, starts the next run of the batch if that may start, publishes the rest of the events to the event
+// feed, and calls MarkFinalized. entries is the length of the log, and its first done entries are known to be
+// finalized. started are the calls whose child runs were started before. After an error the run stays due.
 func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries int64, started []state.OpenCall) error {
 	if s.Status == state.Waiting {
 		if err := f.children.start(ctx, s, started); err != nil {

@@ -43,10 +43,11 @@ func OwnerOf(stored, fingerprint string) (state.RunID, error) {
 // keyTries is the number of times that Create tries to take a key that names deleted runs.
 const keyTries = 3
 
-// Create calls create, one attempt to create a run, and returns what it returns, unless the key of the run names
-// another run, which was deleted. Then create returns the id of that run and state.ErrDeleted, and Create calls free,
-// which removes the key if it still names that run, and tries again. Create returns an error of free, and after three
-// such attempts (keyTries) an error that is not state.ErrDeleted, since a repetition may succeed.
+// Create creates a run by calling create, and returns its result, unless the key of the run names another run, which
+// was deleted. In that case create returns the id of the deleted run and state.ErrDeleted. Create then calls free,
+// which removes the key if it still names the deleted run, and calls create again. After three such attempts (keyTries)
+// it returns an error that is not state.ErrDeleted, since a repetition may succeed. It returns an error of free at
+// once.
 func Create(n state.NewRun, create func() (state.Created, error), free func(state.RunID) error) (state.Created, error) {
 	for range keyTries {
 		made, err := create()
