@@ -68,11 +68,11 @@ type route struct {
 	when func(s state.State, from Node) (Node, bool)
 }
 
-// With returns rules that check one more condition at Think and at Execute, before their own decision. The
-// conditions are checked in the order in which they were added, and the first that returns true wins (L4):
-// Think and Execute continue the run, Reflect reflects and continues it, Terminate completes it without stop
-// hooks. If the output does not match the output schema, Terminate first asks the model for one that does.
-// Limits still apply. With does not change the receiver (L5).
+// With returns rules that check one more condition at Think and at Execute, before the rules decide there themselves.
+// The conditions are checked in the order in which they were added, and the first that returns true wins (L4): Think
+// and Execute continue the run, Reflect reflects and continues it, Terminate completes it without stop hooks. If the
+// output does not match the output schema, Terminate first asks the model for one that does. Limits still apply. With
+// does not change the receiver (L5).
 func (r Rules) With(name string, when func(s state.State, from Node) (Node, bool)) Rules {
 	r.routes = append(slices.Clip(r.routes), route{name, when})
 	return r

@@ -148,10 +148,9 @@ func (l *ruled) permitted(t *Turn, ev HooksAnswered) Decision {
 	return l.dispatch(t)
 }
 
-// classify decides what each open call needs before it can run, once for each response.
-// Only a call that an approver has edited may need approval again: always with four eyes,
-// otherwise if a hook or a rule over arguments requires it for the new arguments. If the tool
-// always requires approval, the edit counts as the approval.
+// classify decides what each open call of a new response needs before it can run. Later it decides again only about
+// calls that an approver has edited. Such a call needs another approval with four eyes, or if a hook or a rule over
+// arguments requires it for the new arguments. If the tool always requires approval, the edit counts as that approval.
 func (l *ruled) classify(t *Turn) {
 	open, left := slices.Clone(t.s.Open), agent.TurnSteps()
 	for i, o := range open {

@@ -40,7 +40,8 @@ type Extras map[string][]string
 
 // NewExtras returns the fields that the providers allow and, in addition, those that the operator allows with entries
 // "PROVIDER:FIELD", such as "openai:prompt_cache_retention". FIELD is a path with dots. The error names the first entry
-// that has another form, or whose field Turnpike sets itself or never allows. An unknown provider is no error.
+// that has another form, or whose field Turnpike never allows or sets itself, wholly or in part. An unknown provider is
+// no error.
 func NewExtras(specs Specs, allow []string) (Extras, error) {
 	e := Extras{}
 	for name, spec := range specs {

@@ -39,9 +39,9 @@ type Receipt struct {
 
 type receiptKey struct{}
 
-// WithReceipt returns a context for one call of a provider. If the response keeps more than 256 KiB, the adapter calls
-// grow to reserve further bytes of memory. grow must not wait; it returns false if it cannot reserve them. The caller
-// of WithReceipt must release the reserved bytes after the call.
+// WithReceipt returns a context for one call of a provider. If the response keeps more than 256 KiB, grow is called to
+// reserve further bytes of memory. grow must not wait; it returns false if it cannot reserve them, and the call then
+// fails. The caller of WithReceipt must release the reserved bytes after the call.
 func WithReceipt(ctx context.Context, grow func(bytes int64) bool) context.Context {
 	r := &Receipt{grow: grow}
 	r.granted.Store(freeResponse)

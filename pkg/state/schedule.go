@@ -18,16 +18,17 @@ type Schedule interface {
 	// something. It reschedules each in one step with its result: the run is due again after delay, and
 	// after twice, four, up to 64 times delay when sweeps return it again. If several callers sweep at
 	// once, one of them gets a run. After a lost reply or an error, sweeps return the runs again after
-	// these times. If a run cannot be examined, a store may return the others without an error.
+	// these times, except Covered ones. If a run cannot be examined, a store may return the others
+	// without an error.
 	//
 	//   - A Running run whose lease lasts is not returned. It is due delay after the end of the lease.
 	//   - A Running run whose lease is over is queued, and returned with NeedsTurn. The attempt
 	//     counts, and the worker may only have been paused: see Turns.Record.
 	//   - A Waiting run whose State.Due has passed is queued, and returned with NeedsTurn.
-	//   - A Queued run that the backlog covers is returned once, with NeedsTurn and Covered, in case
-	//     its message was never published. If it has been returned since it was queued, or has a
-	//     pending abort, it is not returned. It is due again after BacklogLook
-	//     delays, or after the time that it has been queued if that is longer.
+	//   - A Queued run that the backlog covers is returned with NeedsTurn and Covered, in case its
+	//     message was never published. It is not returned if it has a pending abort, or if a sweep has
+	//     returned it since it was queued, even with a reply that was lost. It is due again after
+	//     BacklogLook delays, or after the time that it has been queued if that is longer.
 	//   - Any other Queued run is returned with NeedsTurn. It counts as queued now, since the caller
 	//     publishes its message.
 	//   - A Waiting or ended run is returned with Finalize if its log is longer than what

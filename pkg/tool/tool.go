@@ -127,10 +127,9 @@ type Func func(ctx context.Context, c Call) (Result, error)
 // Call calls f.
 func (f Func) Call(ctx context.Context, c Call) (Result, error) { return f(ctx, c) }
 
-// IdempotencyKey returns a key that identifies one call for deduplication. It depends on the
-// content of the call and not on when or where it is made, so it is the same after a crash, and
-// even after the journal is lost. The turn is part of it, because providers repeat call ids in
-// later turns.
+// IdempotencyKey returns a key that identifies one call for deduplication. It depends on the content of the call and
+// not on when or where it is made, so it is the same after a crash. The turn is part of it, because providers repeat
+// call ids in later turns.
 func IdempotencyKey(run state.RunID, turn int, callID, name string, arguments json.RawMessage) string {
 	canonical := Canonical(arguments)
 	b := make([]byte, 0, 128+len(canonical))

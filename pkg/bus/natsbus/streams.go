@@ -103,10 +103,11 @@ func (b *Bus) consumers() []consumerSpec {
 }
 
 // ensure creates the missing streams of turns and of the default tenant's submissions, aborts, dead letters and (with
-// EventFeed) events, with their consumers. It raises replicas and limits of these streams, corrects ages and the
-// changeable settings of consumers, and refuses other settings that could lose messages. It logs a stream that it
-// cannot change, and returns an error for a consumer. It only reads those with correct settings, so that a worker needs
-// no permission to create or change. With Config.ReadOnly it does nothing.
+// EventFeed) events, with their consumers. It refuses settings that could lose messages, except those that it can
+// change itself: it tries to raise replicas and size limits, and to correct the age of events and the changeable
+// settings of consumers. If it cannot change a stream, it only logs that; for a consumer it returns the error. It only
+// reads those with correct settings, so that a worker needs no permission to create or change. With Config.ReadOnly it
+// does nothing.
 func (b *Bus) ensure(ctx context.Context) error {
 	if b.cfg.ReadOnly {
 		return nil

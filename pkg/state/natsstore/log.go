@@ -57,8 +57,9 @@ type page struct {
 const maxPages = 1000
 
 // noteCheckpoint notes in rec, the record after the version v, where the stream has the checkpoint of the run. entries
-// are those that follow v: if they have a checkpoint, the next message of the run after that of v has it. The note
-// counts once the header of rec names another checkpoint than that of v.
+// are the new ones. If a checkpoint is among them, CheckpointNext becomes the position of v: the run's next message
+// after it has the checkpoint. Once the header of rec names another checkpoint than that of v, CheckpointNext becomes
+// CheckpointAt.
 func noteCheckpoint(rec *record.Record, v version, entries []state.Entry) {
 	if slices.ContainsFunc(entries, func(e state.Entry) bool { return e.Type == state.EntryCheckpoint }) {
 		rec.CheckpointNext = v.seq
