@@ -52,8 +52,8 @@ type runner struct {
 // progress. It does nothing for paused triggers and suspended tenants, while a restored store waits for a decision, and
 // without streams. Gateways share the work: NATS delivers a message to one gateway, and again, perhaps to another, only
 // if the first rejects it or does not acknowledge it in time. A gateway acknowledges a message once its effect, if it
-// has one, is durable. A second delivery has no second effect, unless the trigger was changed or the run was deleted in
-// between.
+// has one, is durable. A second delivery has no second effect, unless in between the trigger was changed, the run was
+// deleted, or the run received a thousand other signals.
 func (s *Triggers) Keep(ctx context.Context) {
 	if s.cfg.Streams == nil {
 		return

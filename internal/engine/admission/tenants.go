@@ -13,14 +13,14 @@ import (
 const sharedFor = time.Hour
 
 // Tenants counts the turns in flight on this worker by tenant. Each shard of the store counts only its own runs of a
-// tenant, so a worker whose slots are filled by one tenant detects that earlier than the shards do. Tenants is safe
-// for concurrent use.
+// tenant, so a worker whose slots are filled by one tenant detects that earlier than the shards do. Tenants is safe for
+// concurrent use.
 //
-// On a worker that several tenants share, Tenants also limits how many turns from the queues for noisy tenants work
-// at the same time: Await and Work wait for a place. Enter, and Work when its context ends, may exceed the limit. A
-// turn works while it uses the store and the bus, and rests while it waits for a model, a tool or
-// a hook. Without this limit a turn of another tenant would get a slot at once, but would then wait behind all of
-// those turns at the store, at the bus and for the processor.
+// On a worker that several tenants share, Tenants also limits how many turns from the queues for noisy tenants work at
+// the same time: Await and Work wait for a place. Enter, and Work when its context ends, may exceed the limit. A turn
+// works while it is claimed and while it is committed. In between it rests, although it also writes its journal: mostly
+// it waits for a model, a tool or a hook. Without this limit a turn of another tenant would get a slot at once, but
+// would then wait behind all of those turns at the store, at the bus and for the processor.
 type Tenants struct {
 	slots, maxWorking int
 
