@@ -23,8 +23,8 @@ type Auth interface {
 	// Authenticate returns the caller of a request. The gateway responds to an error that wraps ErrUnauthenticated with
 	// 401, to an [*Error] with its Status, and to any other error with 500 or more, usually 503. Authenticate must be
 	// safe for concurrent use, and must not read the body. While an event stream or a wait is open, the gateway calls
-	// Authenticate with its request every two seconds, and ends the stream or the wait when Authenticate refuses the
-	// caller.
+	// Authenticate with its request every two seconds. It ends the stream or the wait when Authenticate refuses the
+	// caller, or has returned other errors for five seconds.
 	Authenticate(r *http.Request) (Principal, error)
 }
 

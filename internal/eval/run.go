@@ -75,8 +75,9 @@ type evaluation struct {
 }
 
 // Run runs the cases of a file and returns the results. A failed case is a result, not an error. After an error the
-// evaluation is incomplete, and a second call with the same ID, file and options continues it. That call returns
-// ErrChanged if, for example, an agent has a new latest version.
+// evaluation is incomplete. A second call with the same ID, file and options continues it while the idempotency keys of
+// its batches are known, at least a week. That call returns ErrChanged if, for example, an agent has a new latest
+// version.
 func Run(ctx context.Context, client Client, file *File, o Options) (*Report, error) {
 	o.Repeat = max(o.Repeat, 1)
 	if o.MaxParallel == 0 {
@@ -206,9 +207,9 @@ func called(messages []api.Message) []string {
 }
 
 // runAll runs submissions in batches, one after the other, and calls done once for each run that has ended or was
-// deleted, with its index in requests. It cancels runs that wait for an answer. Batches have idempotency keys, so a
-// repeated evaluation finds the runs that it has already started; if their content has changed, the error is
-// ErrChanged.
+// deleted, with its index in requests. It cancels a run that waits for a person or a client tool. Batches have
+// idempotency keys, so a repeated evaluation finds the runs that it has already started; if their content has changed,
+// the error is ErrChanged.
 func (e *evaluation) runAll(ctx context.Context, what string, requests []api.SubmitRequest, done func(int, api.Run)) error {
 	e.ended = 0
 	for first := 0; first < len(requests); first += chunk {

@@ -196,14 +196,14 @@ func inRun(i int, err error) error {
 }
 
 // createBatch stores the runs of a batch, starts those that may start, and returns the id of the first. The first run
-// takes the key and determines the ids of all, so a batch that is submitted again with its key is the same batch.
-// createBatch then creates the missing runs, except deleted ones.
+// takes the key and determines the ids of all, so a batch that is submitted again with its key is the same batch,
+// unless the first run was deleted: that frees the key. createBatch then creates the missing runs, except deleted ones.
 //
 // MaxParallel divides a batch into that many sequences, in each of which one run starts after another (see
 // state.State.InLane). createBatch stores each run after its predecessor. It starts a run that has a successor only
 // when the whole batch is stored, so that the end of the run finds the successor. If createBatch fails or this gateway
-// dies before that, the stored runs still execute: the sweeper starts queued runs, and pending ones whose predecessor
-// had ended by then.
+// dies before that, the stored runs still execute: the sweeper starts the queued ones, and those whose predecessor
+// ended before they were stored.
 func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub submission) (state.RunID, error) {
 	first, err := s.ids.next(runs[0].CreatedAt.Time, len(runs))
 	if err != nil {
@@ -286,8 +286,8 @@ func (s *Submissions) createBatch(ctx context.Context, runs []state.State, sub s
 
 // batchStarts returns two functions. start posts the first turn of a run to the outbox, unless the run is pending in
 // its batch or has changed since it was created; with large, the turn goes to the queue for noisy tenants in any case.
-// wait waits until the outbox has tried once to publish each of these turns, at most outboxPatience. start may be
-// called concurrently, but not during wait.
+// wait waits up to outboxPatience for the first attempt to publish each of these turns; while the bus is unavailable,
+// it does not wait. start may be called concurrently, but not during wait.
 func (s *Submissions) batchStarts(ctx context.Context, large bool) (start func(state.Created), wait func()) {
 	var mu sync.Mutex
 	var firsts []<-chan struct{}

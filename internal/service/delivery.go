@@ -59,10 +59,9 @@ func (s *Hooks) Known(ctx context.Context, tenant, name string) (string, error) 
 }
 
 // Deliver starts one run or sends one signal for a delivery; the effect is durable when Deliver returns nil. A repeated
-// delivery has no second effect, unless the hook was changed or the run of the first one was deleted in between.
-// Result.Ignored is set, and there is no effect, if the filter ignores the event, or if the delivery only tests the
-// URL. The problem is unauthenticated for a wrong signature, and also for an unknown hook or one whose secret cannot be
-// read, so that senders do not learn which hooks exist.
+// delivery usually has no second effect (see deliver). Result.Ignored is set, and there is no effect, if the filter
+// ignores the event, or if the delivery only tests the URL. The problem is unauthenticated for a wrong signature, and
+// also for an unknown hook or one whose secret cannot be read, so that senders do not learn which hooks exist.
 func (s *Hooks) Deliver(ctx context.Context, a Arrival) (Delivered, error) {
 	a.Tenant = cmp.Or(a.Tenant, s.cfg.Tenant)
 	key := hookKey{a.Tenant, a.Hook}
@@ -179,8 +178,10 @@ type deliveries struct {
 }
 
 // deliver starts one run or sends one signal for a delivery; the effect is durable when deliver returns nil. A repeated
-// delivery has no second effect, unless the mapping was changed or the run of the first one was deleted in between. If
-// the mapping has a signal and a key, deliver sends the signal to the run with that key, if there is one.
+// delivery has no second effect, unless the mapping was changed or the run of the first one was deleted in between, or
+// the store has forgotten the delivery: it keeps the key of a run for at least a week, and the keys of a run's last
+// 1,000 signals. If the mapping has a signal and a key, deliver sends the signal to the run with that key, if there is
+// one, and otherwise starts that run.
 func (s *deliveries) deliver(ctx context.Context, c access.Caller, d delivery) (state.State, error) {
 	m := d.mapping
 	if m.run == nil {

@@ -71,9 +71,9 @@ func (k *core) tail(ctx context.Context, st state.State) (log []state.Entry, err
 	return log, err
 }
 
-// through returns the log of a run from the last checkpoint before a turn to the first response of a later turn, which
-// shows that the run has reached that turn, or else to the end of the log. The error is a problem if that part takes
-// more memory than maxView. It waits while many others read.
+// through returns a part of the log of a run: from the last checkpoint before a turn, or else the beginning, to the
+// first response of a later turn, or else the end. That response shows that the run has reached a later turn. The error
+// is a problem if the part takes more memory than maxView. through waits while many others read.
 func (k *core) through(ctx context.Context, st state.State, turn int) (log []state.Entry, err error) {
 	err = k.InTurn(ctx, func() error {
 		from, err := k.checkpointBefore(ctx, st, turn)

@@ -10,10 +10,12 @@ import (
 )
 
 // Slots are the turns that may be in flight at once. While none is free, the queues with waiting turns share the
-// released slots by weight: each of them gets some, and a queue that was idle gets no extra slots for that time.
+// released slots by weight, and a queue that was idle gets no extra slots for that time.
 //
-// On a worker that tenants share, a tenth of the slots, rounded down, is for turns of the other queues than those for
-// noisy tenants. Without it, a tenant whose calls do not return would hold every slot until their time limits.
+// On a worker that tenants share, a queue for noisy tenants gets a slot only if more than a tenth of all slots, rounded
+// down, are free, so it may get none while turns of other queues wait. Without this rule, a tenant whose calls do not
+// return would hold every slot until their time limits.
+//
 // Slots is safe for concurrent use.
 type Slots struct {
 	kept   int
