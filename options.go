@@ -90,8 +90,8 @@ type Redis struct {
 }
 
 // Options of a Deployment. The zero value of each field is its default. All processes of a deployment must use the same
-// servers, Prefix, LeaseDuration, MaxResult, NATS.Keys and NATS.EventFeed. Options has many fields because it has every
-// setting of a deployment in one process.
+// servers, Prefix, LeaseDuration and MaxResult, and the same settings in NATS and Redis other than addresses and
+// logins. Options has many fields because it has every setting of a deployment in one process.
 type Options struct {
 	// Name of this process in logs, in the audit and at the servers. Default "turnpike".
 	Name string

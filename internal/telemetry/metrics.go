@@ -23,9 +23,10 @@ type Meters struct {
 }
 
 // StartMeters starts the metrics of a service, whose name OTEL_SERVICE_NAME overrides. It does not wait for the
-// collector. It fails if OTEL_* variables are invalid, or if the host name cannot be read. Two calls must not share a
-// registry: metrics of the same name would collide. With a collector StartMeters sets the error handler of
-// OpenTelemetry in this process. The caller must call Close.
+// collector. It fails if the host name cannot be read, or if it finds a mistake in OTEL_* variables, for example in the
+// exporter, the protocol or the endpoint; it ignores some others. Two calls must not share a registry: metrics of the
+// same name would collide. With a collector StartMeters sets the error handler of OpenTelemetry in this process. The
+// caller must call Close.
 func StartMeters(ctx context.Context, service string, registry *prometheus.Registry, log *slog.Logger) (*Meters, error) {
 	protocol, err := exported(os.Getenv, "METRICS", "prometheus")
 	if err != nil {

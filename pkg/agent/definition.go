@@ -90,8 +90,8 @@ type Loop struct {
 	ToolLoopThreshold int `json:"tool_loop_threshold,omitempty"`
 
 	// Settings of reflect: the confidence that ends a run (default 0.85), whether the loop reflects (default true), the
-	// number of turns from one reflection to the next if no call fails or repeats (default 1), whether the model is told
-	// what they found (default false), and the tools after which the run ends.
+	// number of turns from one reflection to the next if no call fails or repeats (default 1), whether the model is
+	// told what a reflection found (default false), and the tools after which the run ends.
 	ConfidenceThreshold *float64 `json:"confidence_threshold,omitempty"`
 	EnableReflection    *bool    `json:"enable_reflection,omitempty"`
 	ReflectInterval     int      `json:"reflect_interval,omitempty"`

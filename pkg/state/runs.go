@@ -13,11 +13,12 @@ type Runs interface {
 	// State.Accepts. Create also schedules the run to be due after RedeliveryDelay, or at its State.Due if that
 	// is earlier, so that no run is lost if the caller dies before it publishes the first turn.
 	//
-	// Create looks at the key first. If a run has the key, Create returns that run with Existing true,
-	// or ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run. If the
-	// Create that took the key has not stored its run, Create stores run under the id of that call. If
-	// a run has the id, Create returns that run with Existing true, or ErrDeleted if it was deleted. A
-	// repetition therefore returns the run that the first call has created, with Existing true.
+	// Create looks at the key first. If a run has the key, Create returns that run with Existing true, or
+	// ErrIdempotencyConflict if the fingerprints differ. A deletion frees the key of its run. If the Create that took
+	// the key has not stored its run, Create stores run under the id of that call. If a run has the id, Create returns
+	// that run with Existing true. If a run with the id was deleted less than MarkerLifetime ago, Create returns
+	// ErrDeleted. So until the run is deleted, a repetition with the same id, or with a key that the store still keeps,
+	// returns that run.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
 	// Load returns the current header of a run without its log. Like all methods that name a run, unless their comment
@@ -76,9 +77,9 @@ type NewRun struct {
 	// State has made its first transition and carries its whole log.
 	State State
 
-	// Key makes Create idempotent within the state's tenant; empty means no key. Fingerprint
-	// identifies the content of the submission. A store keeps a key for at least 24 hours, unless
-	// Delete deletes the run before: that frees the key.
+	// Key makes Create idempotent within the state's tenant; empty means no key. Fingerprint identifies the content of
+	// the submission. A store keeps a key for at least a week, unless Delete deletes the run before: that frees the
+	// key.
 	Key         string
 	Fingerprint string
 

@@ -64,9 +64,9 @@ func (t *Tool) WithHeartbeat(every time.Duration) *Tool {
 	return &Tool{t.nc, t.prefix, max(every, time.Millisecond)}
 }
 
-// Call implements tool.Tool. It waits a few seconds for a missing service. An error that wraps that of ctx means that
-// the request may have been sent, so the outcome is unknown. After a service has received the request, Call sends it
-// again only for an idempotent tool whose instance has died, to at most three instances in total.
+// Call implements tool.Tool. It waits a few seconds for a missing service. After an error the outcome is unknown,
+// because the request may have been sent. After a service has received the request, Call sends it again only for an
+// idempotent tool whose instance has died, to at most three instances in total.
 func (t *Tool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if c.Name == "" || strings.ContainsAny(c.Name, ".*> \t\r\n") {
 		return tool.Error(fmt.Sprintf("Tool %q cannot be called, because its name cannot be part of a NATS subject: use the name of a tool, of 1 to 64 letters, digits, _ and -", c.Name)), nil

@@ -165,7 +165,7 @@ func (a *chatAnswer) emit(d model.Delta) {
 // end returns the response, or the error. A response with a finish reason outside gaveUp is complete: only usage may
 // follow, and a response that was paid for is kept even if its usage is lost. An error that reports the output limit
 // counts as a response that the limit cut off. With an error, end also returns the usage as far as it is known and, if
-// the call was cancelled, the complete tool calls.
+// the call was cancelled, the complete tool calls except the last received one, which may lack a piece.
 func (a *chatAnswer) end(ctx context.Context, key string, err error) (model.Response, error) {
 	var e *model.Error
 	switch {
