@@ -129,8 +129,8 @@ type GatewayOptions struct {
 	Auth Auth
 
 	// PublicURL is the address of the gateway for browsers, such as https://turnpike.example.com, without a path. It
-	// must begin with https, except at localhost and loopback addresses. Without PublicURL people can log in at the
-	// OpenID provider only if they reach the gateway at localhost or a loopback address.
+	// must begin with https, except at localhost, names below it and loopback addresses. Without PublicURL people can
+	// log in at the OpenID provider only if they reach the gateway there.
 	PublicURL string
 
 	// Hosts are the names that clients may use for the gateway, in addition to the host of PublicURL, localhost, IP

@@ -48,8 +48,8 @@ type Config struct {
 	Login *access.Login
 
 	// PublicURL is the URL at which browsers reach the gateway, such as https://turnpike.example.com, without a path.
-	// It must have the scheme https, or http and localhost or a loopback address. Without it, people can log in through
-	// an OpenID provider only at localhost or a loopback address.
+	// It must have the scheme https, or http at localhost, a name below it or a loopback address. Without it, people
+	// can log in through an OpenID provider only there.
 	PublicURL string
 
 	// Services, Key and Secret find what a saved definition refers to and the deployment lacks: the client that saves

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Only an admin sets what a tenant's agents may use. The setting itself is validated, and is enforced when a
@@ -46,6 +48,27 @@ func TestAgentsUseWhatTheirTenantMay(t *testing.T) {
 	tenant, err := s.client("*", access.Admin).Tenant(t.Context(), "acme")
 	if err != nil || tenant.Hosts != nil && tenant.Models != nil {
 		t.Errorf("tenant %+v, %v", tenant, err)
+	}
+}
+
+// The default tenant exists without being stored: a request to delete it that is refused deletes nothing of it.
+func TestUnstoredTenantKeepsItsData(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	own := s.client(state.DefaultTenant, access.Author, access.Operator, access.Submitter)
+	_, err := own.PutAgent(t.Context(), "a", []byte(`{"model": {"provider": "scripted", "responses": [{"text": "hi"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nightly := api.ScheduleSettings{Cron: "@daily", Run: api.SubmitRequest{Agent: "a", Input: json.RawMessage(`"go"`)}}
+	if _, err := own.PutSchedule(t.Context(), "nightly", nightly); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client("*", access.Admin).DeleteTenant(t.Context(), state.DefaultTenant); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("deletion: %v", err)
+	}
+	if _, err := own.Schedule(t.Context(), "nightly"); err != nil {
+		t.Errorf("the schedule after the refusal: %v", err)
 	}
 }
 

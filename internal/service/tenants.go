@@ -116,8 +116,8 @@ func (s *Tenants) Put(ctx context.Context, c access.Caller, name string, setting
 // and the files of a tenant, and closes it for submissions over the bus; if only the latter fails, Delete logs that and
 // returns nil. The rest stays, such as its agents, runs and keys, but model calls that need a file fail. Until it is
 // put again, the tenant is suspended and keeps its restrictions; a default tenant is not suspended, and loses them.
-// After an error some of these may be deleted, also with the problem tenant_not_found, which says only that the tenant
-// has no stored settings. A repetition deletes the rest.
+// If the tenant is not stored, the problem is tenant_not_found, and Delete changes nothing. After another error some of
+// these may be deleted; a repetition deletes the rest.
 func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) error {
 	err := s.permit(ctx, c, DeleteTenant)
 	if err == nil {
@@ -126,7 +126,10 @@ func (s *Tenants) Delete(ctx context.Context, c access.Caller, name string) erro
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.webhooks.removeAll(ctx, name), s.evaluations.removeAll(ctx, name), s.files.DropTenant(ctx, name)); err == nil {
+	if _, err = s.tenants.Read(ctx, name); err == nil {
+		err = errors.Join(s.schedules.removeAll(ctx, name), s.hooks.removeAll(ctx, name), s.triggers.removeAll(ctx, name), s.memory.removeAll(ctx, name), s.webhooks.removeAll(ctx, name), s.evaluations.removeAll(ctx, name), s.files.DropTenant(ctx, name))
+	}
+	if err == nil {
 		err = s.tenants.Delete(ctx, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {

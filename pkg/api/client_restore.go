@@ -6,7 +6,8 @@ import (
 )
 
 // Restore returns whether the deployment waits for a decision about an older copy of its store. If it does, the result
-// has the number of runs and calls that the decision affects, and the first 1,000 of these runs. Only viewers of the whole deployment may call it: CodeForbidden.
+// has the number of runs and calls that the decision affects, and the first 1,000 of these runs. Only viewers of the
+// whole deployment may call it: CodeForbidden.
 func (c *Client) Restore(ctx context.Context) (Restore, error) {
 	return get[Restore](ctx, c, "/v1/restore")
 }

@@ -98,8 +98,8 @@ func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 // the response, or empty. Except at clouds, the price of answered applies, or that of asked if answered is empty. On
 // Azure OpenAI, asked is the name of a deployment: it applies if the operator has given it a price that is not the
 // built-in one, else the rule is the same. On Amazon Bedrock, asked applies if it has a price, else the part of asked
-// after the last slash, without a suffix such as -v1:0, and without its region unless the region is global. On Google Vertex AI,
-// asked applies.
+// after the last slash, without a suffix such as -v1:0, and without its region unless the region is global. On Google
+// Vertex AI, asked applies.
 func (p Prices) NameOf(provider, baseURL, asked, answered string) string {
 	at, _ := CloudAt(provider, baseURL) // the call reports the error
 	given, known := p[asked]

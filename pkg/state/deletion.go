@@ -43,7 +43,8 @@ type Deletions interface {
 	// MarkerLifetime, and records the status of a run of a batch, see DeletedOfBatch. The error is a *NotEndedError,
 	// and Delete changes nothing, if the run has not ended; ErrDeleted or ErrNotFound if it does not exist. A
 	// repetition first removes what a failure of an earlier call may have left, and then returns ErrDeleted, or
-	// ErrNotFound once the marker has expired. The caller must delete the run's descendants first: Delete does not check that.
+	// ErrNotFound once the marker has expired. The caller must delete the run's descendants first: Delete does not
+	// check that.
 	Delete(ctx context.Context, id RunID) error
 
 	// PreventCreation stores the marker of a deleted run under the id of a run that

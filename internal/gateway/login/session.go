@@ -64,13 +64,14 @@ func checkPublicURL(text string) error {
 	return nil
 }
 
-// thisMachine reports whether a host, with or without a port, is localhost or a loopback address.
+// thisMachine reports whether a host, with or without a port, is localhost, a name below it or a loopback address.
 func thisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	at, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || err == nil && at.IsLoopback()
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && at.IsLoopback()
 }
 
 func cookie(name, value string, lasts time.Duration) *http.Cookie {
@@ -214,7 +215,7 @@ func (s *Sessions) Callback(w http.ResponseWriter, r *http.Request) error {
 }
 
 // redirectURI returns the URL of the callback, which must be registered at the OpenID provider. The error is a problem
-// if the public URL is not set and the host of the request is neither localhost nor a loopback address.
+// if the public URL is not set and the host of the request is not of this machine.
 func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 	switch {
 	case s.publicURL != "":
