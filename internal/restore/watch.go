@@ -345,8 +345,11 @@ func (w *Watch) accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.ledger.ReplaceMark(ctx, data, revision); err != nil {
+	switch moved, err := w.ledger.ReplaceMark(ctx, data, revision); {
+	case err != nil:
 		return err
+	case moved: // by a process that read the mark before the wait: it does not have the new epoch
+		return w.accept(ctx)
 	}
 	if _, _, err = w.store.RaiseMarks(ctx, 0, mark.Count); err != nil {
 		return err

@@ -44,6 +44,7 @@ type ledger struct {
 	data     []byte
 	revision uint64
 	silent   error
+	before   func() // called once before the mark is replaced
 }
 
 func (l *ledger) Mark(context.Context) ([]byte, uint64, time.Time, error) {
@@ -51,6 +52,10 @@ func (l *ledger) Mark(context.Context) ([]byte, uint64, time.Time, error) {
 }
 
 func (l *ledger) ReplaceMark(_ context.Context, data []byte, revision uint64) (bool, error) {
+	if f := l.before; f != nil {
+		l.before = nil
+		f()
+	}
 	if l.silent != nil || revision != l.revision {
 		return l.silent == nil, l.silent
 	}
@@ -218,6 +223,24 @@ func TestAccept(t *testing.T) {
 	}
 	d.look(a, 5)
 	d.waits(a, false)
+}
+
+// A process that has read the mark before the wait, and writes it during Accept, does not undo the new epoch.
+func TestAcceptDuringALateAdvance(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.process()
+	d.look(w, 20)
+	d.store.marks = [2]int64{}
+	d.look(w, 2)
+	d.bus.before = func() { d.bus.revision++ }
+	if err := w.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.waits(w, false)
+	if next := d.process(); next.Look(t.Context()) != nil || next.Status().Epoch != 1 {
+		t.Errorf("a process that starts then has the epoch %d", next.Status().Epoch)
+	}
 }
 
 // An accept that failed between the bus and the store can be repeated.
