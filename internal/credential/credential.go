@@ -97,7 +97,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		}
 	}
 	if t.Cert.Given() != t.Key.Given() {
-		return nil, fmt.Errorf("only one of %s and %s is set: set both", t.Cert.Name, t.Key.Name)
+		return nil, fmt.Errorf("only one of %s and %s is set: set both or none", t.Cert.Name, t.Key.Name)
 	}
 	if t.Cert.Given() {
 		if _, err := t.certificate(); err != nil {

@@ -271,7 +271,9 @@ func TestForeignIsAsIfItWereNot(t *testing.T) {
 				at := func(id string) (int, string, []string) {
 					s.store.since()
 					status, p := s.do(method, variable.ReplaceAllString(prefix, id)+rest, key, "", bodies[strings.Trim(rest, "/")])
-					return status, p.Code, s.store.since()
+					calls := s.store.since()
+					slices.Sort(calls) // some are concurrent
+					return status, p.Code, calls
 				}
 				status, code, calls := at(id[0])
 				wantStatus, wantCode, wantCalls := at(id[1])

@@ -59,7 +59,7 @@ func boundSize(raw []byte) error {
 		}
 	}
 	if Values(raw) > MaxValues {
-		return fmt.Errorf("the schema has more than %d values: simplify it", MaxValues)
+		return fmt.Errorf("the schema has more than %d values (objects, lists, texts and numbers together): shorten lists such as enum, or split it", MaxValues)
 	}
 	if weight > maxSchemaWeight {
 		return fmt.Errorf("the schema is too large and nested too deep: %d bytes, each counted once for each level around it, at most %d are allowed: flatten or shorten it", weight, maxSchemaWeight)

@@ -128,7 +128,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunInFlight, "%v: a run can be deleted after it and all its descendants have ended: retry in a minute", e)
 	}
 	if errors.Is(err, state.ErrDeleting) {
-		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry in a minute; the run accepts the message if it was not deleted", err)
+		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry in a minute; if the deletion was refused, the run accepts the message", err)
 	}
 	if errors.Is(err, retention.ErrChild) {
 		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)

@@ -41,7 +41,7 @@ func (s *Runs) Log(ctx context.Context, c access.Caller, id string) (*RunLog, er
 }
 
 // logPage returns a page of the log of a run if the caller may see it. It asks the store for the run and for the page at
-// once, because a store may be distant.
+// once, because a store may be distant, and waits for both, so that a run of another tenant is like a missing one.
 func (s *Runs) logPage(ctx context.Context, c access.Caller, name string, after int64, limit int) (page state.LogPage, err error) {
 	if err := s.permit(ctx, c, ReadRuns); err != nil {
 		return page, err
@@ -51,7 +51,7 @@ func (s *Runs) logPage(ctx context.Context, c access.Caller, name string, after 
 		return page, err
 	}
 	var unread error
-	err = s.readEach(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err = s.readEach(ctx, 2, func(_ context.Context, i int) (err error) {
 		if i == 0 {
 			_, err = s.load(ctx, c, name)
 			return err

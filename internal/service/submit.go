@@ -306,8 +306,9 @@ func (s *Submissions) reply(ctx context.Context, tenant, subject string, v any) 
 	}
 }
 
-// fingerprint identifies the content of a submission, independently of white space and the order of fields if that is a
-// JSON object. It adds the agent, because a submission over the bus may name its agent only in the subject.
+// fingerprint identifies the content of a submission. If its body is a JSON object, white space and the order of fields
+// do not matter, and the agent counts too, which a submission over the bus may name only in the subject. Any other
+// body, such as that of a delivery or of a schedule's firing, is identified by its bytes alone, without the agent.
 func fingerprint(sub submission) string {
 	return fingerprintOf(sub.body, func(fields map[string]any) { fields["agent"] = sub.req.Agent })
 }

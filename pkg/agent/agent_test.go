@@ -208,7 +208,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{kind: mcp, url: \"https://x\", headers: {Mcp-Session-Id: x}}]", "headers: \"Mcp-Session-Id\" is not a valid name, or is set by the worker"},
 		{scripted + "tools: [{kind: mcp, command: [npx], env: {\"A B\": x}}]", "env: \"A B\" is not a valid name of a variable"},
 		{scripted + "tools: [{kind: mcp, command: [npx, x, \"--key=secret://K\"]}]", "tools[0]: command: a secret is not allowed here"},
-		{scripted + "tools: [{kind: mcp, url: \"https://x/?k=secret://K\"}]", "or has a user, secret or fragment"},
+		{scripted + "tools: [{kind: mcp, url: \"https://x/?k=secret://K\"}]", "or a secret is not allowed here"},
 		{scripted + "tools: [{name: t, kind: http, url: \"https://x/secret://K\"}]", "a secret only in query and headers"},
 		{scripted + "tools: [{name: t, kind: a2a, url: \"https://x/?k=secret://K\"}]", "tools[0].url: it contains a secret, which only token may"},
 		{"name: a\nmodel: {provider: openai, name: x, base_url: \"https://x/?k=secret://K\"}", "model.base_url: it contains a secret, which only api_key may"},

@@ -31,9 +31,9 @@ type Batch struct {
 
 	// Counts has the number of runs by status, without statuses that no run has. Deleted runs count with the status in
 	// which they ended. While the gateway stores the runs, and if that failed, Counts may have fewer runs than Total: a
-	// repetition of the request with its key stores the rest (see [Client.SubmitBatch]). A batch that is read five
-	// minutes after its creation or later counts missing runs as failed, with the reason lost, unless the deployment
-	// waits for a decision about its store (Restore).
+	// repetition of the request with its key stores the rest (see [Client.SubmitBatch]), until the batch is read or
+	// listed five minutes after its creation or later. That records the missing runs for good as failed, with the
+	// reason lost, unless the deployment waits for a decision about its store (Restore).
 	Counts map[string]int `json:"counts"`
 
 	// Deleted is the number of runs that were deleted. Items lacks them.

@@ -13,7 +13,8 @@ const batchEvery = 250 * time.Millisecond
 
 // SubmitBatch submits 1 to 1,000 runs. The gateway checks all of them before it stores the first. While a key is known
 // (see Submit), another call with it and the same content returns the same batch. If a failure has left runs unstored,
-// that call stores them, or returns an error if it can store them no longer.
+// that call stores them, or returns an error if it can store them no longer. It leaves those that have been recorded as
+// lost (see [Batch.Counts]) as they are.
 func (c *Client) SubmitBatch(ctx context.Context, r BatchRequest, key string) (BatchAccepted, error) {
 	var out BatchAccepted
 	b, err := Encode(r)

@@ -40,7 +40,7 @@ func (t *Turn) handoff() (SwitchAgent, bool) {
 		switch {
 		case o.Needs != "" || spec == nil || spec.By != tool.ByHandoff:
 		case first != nil:
-			t.refuse(o, "Not called: a response may hand the conversation over only once, and this one called %s first", first.Name)
+			t.refuse(o, "Not called: a response may hand the conversation over only once, and this one called %s first. If another agent must continue, call its handoff in a later response", first.Name)
 		default:
 			first = &o
 		}

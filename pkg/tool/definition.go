@@ -17,9 +17,10 @@ const DefaultKind = "go"
 // AskUser is a reserved name: a call of it asks the person, even if an agent declares no such tool.
 const AskUser = "ask_user"
 
-// Definition is one tool of an agent as its author writes it, in YAML or JSON. Own holds the keys
-// that only tools of its kind have; the other fields are common to all kinds. In YAML and JSON, all
-// keys are at the same level.
+// Definition is an entry of an agent's tools as its author writes it, in YAML or JSON: one tool or, if Needs.Source is
+// set for it, a source such as an MCP server, which stands for any number of tools. Kind.Expand returns these as
+// Definitions too. Own holds the keys that only this kind has; the other fields but Listed are keys that all kinds
+// have. In YAML and JSON, all keys are at the same level.
 type Definition struct {
 	Name        string          `json:"name"`
 	Kind        string          `json:"kind,omitempty"` // "" means DefaultKind

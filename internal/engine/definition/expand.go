@@ -98,7 +98,7 @@ func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin jso
 
 // panicked logs a panic of a kind, and returns it as an error.
 func (a *Agents) panicked(p *timelimit.Panic, kind string) error {
-	a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then the runs whose agents use it end with invalid_agent")
+	a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then runs whose agents use it end with invalid_agent, and handoffs to such agents are refused")
 	return fmt.Errorf("the implementation of kind %s panicked: %v", kind, p.Value)
 }
 

@@ -252,7 +252,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case b.read > b.limit:
 		return 0, b.fail(b.tooLarge())
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d or the rest of the body are required: send it faster", b.windowRead, bodyWindow, windowBytes))
+		return 0, b.fail(Problem(http.StatusRequestTimeout, api.CodeBodyTooSlow, "%d bytes of the body arrived in %s, at least %d or the rest of the body are required: send the request again, over a faster connection if this repeats", b.windowRead, bodyWindow, windowBytes))
 	case err != nil && !errors.Is(err, io.EOF):
 		return 0, b.fail(Invalid("the body could not be read to its end, send it again: %v", err))
 	}

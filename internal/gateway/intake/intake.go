@@ -206,10 +206,10 @@ func (i *Intake) takeAbort(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return err
 	}
-	var a state.Abort
+	var a struct{ Reason string }
 	if len(m.Data()) > 0 {
 		if err := json.Unmarshal(m.Data(), &a); err != nil {
-			i.log.Warn("abort request with an invalid body, so the abort has no reason", "error", err, "run_id", m.Key(), "hint", "send an empty body or a reason, as in docs/reference/nats.md#abort")
+			i.log.Warn("the body of an abort request cannot be read, so the abort has no reason", "error", err, "run_id", m.Key(), "hint", "have the client that sends it send an empty body or a reason, as in docs/reference/nats.md#abort")
 		}
 	}
 	_, err = i.runs.Cancel(ctx, caller, service.Canceling{Run: m.Key(), Reason: a.Reason, Published: true})

@@ -168,7 +168,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 	if picture {
 		limit = base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
 		if call.Grow != nil && !call.Grow(2*tool.MaxImageBytes) {
-			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first"), nil
+			return tool.Error(req.URL.Hostname() + " answered with an image, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first. The operator can raise TURNPIKE_ANSWERS_MIB"), nil
 		}
 	}
 	document := resp.StatusCode < 300 && (media == "application/pdf" || strings.HasPrefix(media, "audio/"))
@@ -180,7 +180,7 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 		}
 		// Memory for the body, its redacted copy, and its base64.
 		if call.Grow != nil && !call.Grow(4*need) {
-			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first"), nil
+			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first. The operator can raise TURNPIKE_ANSWERS_MIB"), nil
 		}
 	}
 	body, size, err := read(resp, limit+overlap)
@@ -279,7 +279,7 @@ func (f *filler) fill(text string, escape func(string) string) string {
 		f.used[name] = true
 		v, ok := f.args[name]
 		if !ok || v == nil || v == "" {
-			f.fail(fmt.Errorf("the argument %q is missing or empty: pass it", name))
+			f.fail(fmt.Errorf("the argument %q is missing or empty: pass a value that is not empty", name))
 			return ""
 		}
 		return escape(plain(v))

@@ -207,7 +207,7 @@ func value(f field, text string) (any, error) {
 	case "number", "integer":
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, errors.New("it is not a number: answer with one")
+			return nil, errors.New("it is not a number, or is too large: answer with one")
 		}
 		return n, nil
 	case "array":

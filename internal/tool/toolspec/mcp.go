@@ -46,8 +46,11 @@ func (s Server) Check() error {
 		return errors.New("env: a server with a url has no environment: pass values in headers instead")
 	}
 	u, err := url.Parse(s.URL)
-	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" || strings.Contains(s.URL, secretScheme) {
-		return fmt.Errorf("url: %q is not an http or https URL, or has a user, secret or fragment: write one such as https://example.com/mcp", s.URL)
+	if err != nil || u.Host == "" || !web(u) {
+		return fmt.Errorf("url: %q is not an http or https URL: write one such as https://example.com/mcp", s.URL)
+	}
+	if u.User != nil || u.Fragment != "" || strings.Contains(s.URL, secretScheme) {
+		return errors.New("url: a user, a password, a fragment or a secret is not allowed here: remove it, and pass credentials in headers, such as Authorization: Bearer secret://NAME")
 	}
 	for name := range s.Headers {
 		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {

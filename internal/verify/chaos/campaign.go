@@ -188,8 +188,14 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Remaining, e.Letters, err = remaining(ctx, s, u.runs); err != nil {
 		return e, err
 	}
-	if e.Remnants, err = remnants(ctx, s, e.Runs); err != nil {
-		return e, err
+	// A gateway that could not complete a deletion, which had already left the marker, tries again after a minute.
+	for until := time.Now().Add(2 * time.Minute); ; {
+		if e.Remnants, err = remnants(ctx, s, e.Runs); err != nil {
+			return e, err
+		}
+		if len(e.Remnants) == 0 || time.Now().After(until) || !rig.Pause(ctx, 5*time.Second) {
+			break
+		}
 	}
 	if e.Notes, err = notesOf(ctx, s); err != nil {
 		return e, err
