@@ -10,6 +10,9 @@ import (
 
 // Create implements state.Runs.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created, err error) {
+	if n.Guard != "" { // the agents are in another store
+		return made, state.ErrChanged
+	}
 	err = s.update(ctx, func(t *tx) error {
 		existing, err := t.owner(n.State.Tenant, n.Key, n.Fingerprint)
 		if errors.Is(err, state.ErrNotFound) {

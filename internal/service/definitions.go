@@ -45,13 +45,20 @@ type definitions struct {
 
 	mu     sync.Mutex
 	agents map[agentKey]*agent.Agent
+	recent map[agentKey]recent // by tenant and name
+}
+
+// recent is the latest version of an agent as last read. Another version may be the latest now.
+type recent struct {
+	agent *agent.Agent
+	guard string // see state.NewRun; not empty
 }
 
 // newDefinitions returns definitions; own is the store without the budgets of requests.
 func newDefinitions(k *core, own state.Agents) *definitions {
 	known, finder := k.cfg.Known, k.cfg.Lookup
 	known.MaxResult, known.ModelExtra, finder.Agents = 0, nil, k.store
-	return &definitions{core: k, known: known, latest: newLatest(own), lookup: &finder, agents: map[agentKey]*agent.Agent{}}
+	return &definitions{core: k, known: known, latest: newLatest(own), lookup: &finder, agents: map[agentKey]*agent.Agent{}, recent: map[agentKey]recent{}}
 }
 
 // definition returns a version of an agent; version 0 is the latest. The error wraps state.ErrNotFound if there is
@@ -78,7 +85,22 @@ func (d *definitions) compiled(ctx context.Context, tenant, name string, version
 	return a, nil
 }
 
+// lastRead returns the latest version of an agent as last read, or none. A run of it needs its guard.
+func (d *definitions) lastRead(tenant, name string) (recent, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r, ok := d.recent[agentKey{tenant: tenant, name: name}]
+	return r, ok
+}
+
 func (d *definitions) compiledDefinition(ctx context.Context, tenant, name string, version int) (*agent.Agent, error) {
+	key := agentKey{tenant, name, version}
+	d.mu.Lock()
+	a := d.agents[key] // none if version is 0
+	d.mu.Unlock()
+	if a != nil {
+		return a, nil
+	}
 	record, err := d.definition(ctx, tenant, name, version)
 	if errors.Is(err, state.ErrNotFound) && version != 0 {
 		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: omit the version to use the latest, or choose one from GET /v1/agents/%s/versions", name, version, name)
@@ -89,16 +111,15 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 	if err != nil {
 		return nil, err
 	}
-	key := agentKey{tenant, name, record.Version}
+	key.version = record.Version
 	d.mu.Lock()
-	a := d.agents[key]
+	a = d.agents[key]
 	d.mu.Unlock()
-	if a != nil {
-		return a, nil
-	}
-	def, err := agent.Parse(record.Definition)
-	if err == nil {
-		a, err = d.known.Compile(def, record.Version)
+	if a == nil {
+		var def agent.Definition
+		if def, err = agent.Parse(record.Definition); err == nil {
+			a, err = d.known.Compile(def, record.Version)
+		}
 	}
 	if err != nil {
 		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: correct it and save it again, or upgrade this process if a newer build saved it: %v", name, err)
@@ -107,8 +128,12 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 	defer d.mu.Unlock()
 	if len(d.agents) > 1000 {
 		clear(d.agents)
+		clear(d.recent)
 	}
 	d.agents[key] = a
+	if version == 0 && record.Guard != "" && !strings.HasPrefix(name, draftPrefix) { // compiled checks drafts each time
+		d.recent[agentKey{tenant: tenant, name: name}] = recent{a, record.Guard}
+	}
 	return a, nil
 }
 

@@ -173,6 +173,7 @@ type submission struct {
 	caller    access.Caller
 	req       api.SubmitRequest
 	version   int         // of the agent; 0 is the latest
+	guard     string      // of that version, see state.NewRun
 	body      []byte      // the request as it was received, for the fingerprint
 	key       string      // chosen by the caller
 	message   string      // the id of the bus message with the request
@@ -224,15 +225,34 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 	if err := s.checkHeaders(sub); err != nil {
 		return state.State{}, err
 	}
-	run, err := s.newRun(ctx, sub)
-	if err != nil {
-		return s.earlier(ctx, sub, err)
+	st, err := s.submitRecent(ctx, &sub)
+	if errors.Is(err, state.ErrChanged) {
+		var run state.State
+		if run, err = s.newRun(ctx, sub); err == nil {
+			st, err = s.start(ctx, run, sub)
+		}
 	}
-	st, err := s.start(ctx, run, sub)
 	if err != nil { // a file of the run may have been deleted since the check
 		return s.earlier(ctx, sub, err)
 	}
 	return st, nil
+}
+
+// submitRecent submits a run of the latest version of its agent that this gateway has read, without reading it again.
+// The error is state.ErrChanged if the agent must be read: it is unknown here, the submission names a version, or the
+// agent has changed. If submitRecent has recorded that the run uses its files, it then sets the id of sub.
+func (s *Submissions) submitRecent(ctx context.Context, sub *submission) (state.State, error) {
+	a, ok := s.defs.lastRead(sub.caller.Tenant, sub.req.Agent)
+	if !ok || cmp.Or(sub.version, sub.req.AgentVersion) != 0 {
+		return state.State{}, state.ErrChanged
+	}
+	run, err := s.newRunOf(ctx, *sub, a.agent)
+	if err != nil {
+		return state.State{}, state.ErrChanged // the latest version may allow it
+	}
+	guarded := *sub
+	guarded.guard, sub.id = a.guard, run.ID
+	return s.start(ctx, run, guarded)
 }
 
 // earlier returns the run of an earlier submission with the key and the content of sub, although sub is refused now:
@@ -260,7 +280,7 @@ func (s *Submissions) earlier(ctx context.Context, sub submission, refusal error
 func (s *Submissions) start(ctx context.Context, run state.State, sub submission) (st state.State, err error) {
 	ctx, submit := s.traceSubmit(ctx, &run, sub.trace)
 	defer func() { endSubmit(submit, run, st, err) }()
-	made, err := s.create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub)})
+	made, err := s.create(ctx, state.NewRun{State: run, Key: sub.storeKey(), Fingerprint: fingerprint(sub), Guard: sub.guard})
 	if err != nil {
 		return state.State{}, err
 	}
@@ -353,6 +373,11 @@ func (s *Submissions) newRun(ctx context.Context, sub submission) (state.State, 
 	if err != nil {
 		return state.State{}, err
 	}
+	return s.newRunOf(ctx, sub, a)
+}
+
+// newRunOf is newRun with the agent of the submission.
+func (s *Submissions) newRunOf(ctx context.Context, sub submission, a *agent.Agent) (state.State, error) {
 	now, err := s.clock.now(ctx)
 	if err != nil {
 		return state.State{}, err

@@ -67,6 +67,10 @@ type AgentVersion struct {
 	Definition json.RawMessage `json:"definition"`
 	CreatedAt  Time            `json:"created_at"`
 
+	// Guard identifies this version for NewRun.Guard: no other version of any agent has it. Agent sets it, unless the
+	// store gives no guards.
+	Guard string `json:"-"`
+
 	// Status is empty in stores, which keep only published versions. The API sets it in its answers.
 	Status string `json:"status,omitempty"`
 }

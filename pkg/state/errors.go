@@ -23,7 +23,7 @@ var (
 	// another fingerprint.
 	ErrIdempotencyConflict = errors.New("the idempotency key or signal id was used before with another request: use a new one, or repeat the same request")
 
-	// ErrChanged reports that a document has changed since the caller read it.
+	// ErrChanged reports that a document, or the latest version of an agent, has changed since the caller read it.
 	ErrChanged = errors.New("the stored data has changed since it was read: read it again, and repeat the change")
 
 	// ErrDamaged reports stored data that no build can decode. Retrying does not help.

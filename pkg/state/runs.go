@@ -19,6 +19,10 @@ type Runs interface {
 	// that run with Existing true. If a run with the id was deleted less than MarkerLifetime ago, Create returns
 	// ErrDeleted. So until the run is deleted, a repetition with the same id, or with a key that the store still keeps,
 	// returns that run.
+	//
+	// A new run with a Guard is created only if that is the AgentVersion.Guard of the latest version of the state's
+	// agent, and the agent is not deleted. Else Create returns ErrChanged and takes no key. A store that gives no
+	// guards, or does not keep the agents, returns ErrChanged whenever Guard is set.
 	Create(ctx context.Context, run NewRun) (Created, error)
 
 	// Load returns the current header of a run without its log. Like all methods that name a run, unless their comment
@@ -82,6 +86,10 @@ type NewRun struct {
 	// key.
 	Key         string
 	Fingerprint string
+
+	// Guard makes Create check that the run has the latest version of its agent; empty means no check. So a caller
+	// that knows an AgentVersion need not read it again.
+	Guard string
 
 	// RedeliveryDelay is the time that the run's turn message has before the sweeper considers the
 	// run due.

@@ -28,6 +28,7 @@ func Exercise(t *testing.T, open func(t *testing.T) state.Store) {
 	Admin(t, open)
 	Quotas(t, open)
 	Timers(t, open)
+	exercise(t, open, []topic[state.Store]{{"Guard", testGuard}})
 }
 
 // Runs tests runs and turns.
@@ -45,6 +46,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"Create", testCreate},
 		{"CreateIdempotent", testCreateIdempotent},
 		{"LoadByKey", testLoadByKey},
+		{"ForeignGuard", testForeignGuard},
 		{"ClaimOutcomes", testClaimOutcomes},
 		{"ClaimRace", testClaimRace},
 		{"LeaseExpiry", testLeaseExpiry},

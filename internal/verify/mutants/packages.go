@@ -44,6 +44,10 @@ var packages = []group{
 		{"a removed timer stays in the list of names", lua + "timer.lua", []string{"  redis.call('ZREM', M, timer)\n", ""}, "TestTimerLeavesNothing$"},
 		{"a claim loses the note of its timer", lua + "timers.lua", []string{"due .. ' ' .. note)", "due .. ' ')"}, "^TestStore$/^TimerNote$"},
 		{"a run is not indexed by its metadata", lua + "create.lua", []string{"if indexed then redis.call('HSET', R, 'ix', indexed) end\n", ""}, "TestDeletionLeavesNothing$"},
+		{"a guard of an older version passes", lua + "create.lua", []string{" or redis.call('HGET', A, 'k' .. latest) ~= ARGV[18]", ""}, "^TestStore$/^Guard$"},
+		{"a guard of a deleted agent passes", lua + "create.lua", []string{" or deleted == '1'", ""}, "^TestStore$/^Guard$"},
+		{"a refused run takes its key", lua + "create.lua", []string{"local owner = K and redis.call('GET', K)\n", "local owner = K and not redis.call('SET', K, ARGV[15], 'NX') and redis.call('GET', K)\n"}, "^TestStore$/^Guard$"},
+		{"a repetition needs the latest version", lua + "create.lua", []string{"if A and redis.call('EXISTS', R) == 0 then", "if A then"}, "^TestStore$/^Guard$"},
 		{"a deleted run is created again", lua + "create.lua", []string{"if absent(R) == 'deleted' then return {'deleted'} end\n", ""}, "^TestStore$/^DeleteMarker"},
 		{"a run that exists gets a marker", lua + "prevent.lua", []string{"if redis.call('EXISTS', R) == 1 then return {'exists'} end\n", ""}, "TestPreventedRunStays$"},
 		{"a deletion frees the key of a newer run", lua + "freekey.lua", []string{"if owner and string.match(owner, '^%S+') == ARGV[1] then", "if owner then"}, "TestDeletionLeavesTheKeyOfANewerRun$"},
@@ -121,6 +125,9 @@ var packages = []group{
 	}},
 	{gateway, []mutant{
 		{"a repeated submission does not publish what the first could not", submit, []string{"(!existing || st.Version == run.Version)", "!existing"}, "TestRepeatedSubmissionIsPublished$"},
+		{"a submission uses an older version", submit, []string{", Guard: sub.guard}", "}"}, "TestAgentChangedElsewhere$"},
+		{"an older version refuses a submission", submit, []string{"return state.State{}, state.ErrChanged // the", "return state.State{}, err // the"}, "TestAgentChangedElsewhere$"},
+		{"the files of a run are recorded twice", submit, []string{"guarded.guard, sub.id = a.guard, run.ID", "guarded.guard = a.guard"}, "TestAgentChangedElsewhere$"},
 
 		// Decisions.
 		{"a decision by id alone counts for a later call of the same id", approvals, []string{"		if !s.decidedBefore(o.ID) {\n", "		if true {\n"}, "TestApprovalOfADecidedID$"},

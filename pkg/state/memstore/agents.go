@@ -3,6 +3,7 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json
 	if n := len(versions); !always && n > 0 && !s.removed[key] && bytes.Equal(versions[n-1].Definition, definition) {
 		return versions[n-1], nil
 	}
-	v := state.AgentVersion{Name: name, Version: len(versions) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now())}
+	v := state.AgentVersion{Name: name, Version: len(versions) + 1, Definition: slices.Clone(definition), CreatedAt: state.At(s.now()), Guard: rand.Text()}
 	s.agents[key] = append(versions, v)
 	delete(s.removed, key)
 	return v, nil
@@ -31,6 +32,11 @@ func (s *Store) PutAgent(_ context.Context, tenant, name string, definition json
 func (s *Store) Agent(_ context.Context, tenant, name string, version int) (state.AgentVersion, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.agent(tenant, name, version)
+}
+
+// agent is Agent for callers that hold s.mu.
+func (s *Store) agent(tenant, name string, version int) (state.AgentVersion, error) {
 	versions := s.agents[agentKey{tenant, name}]
 	if version == 0 && !s.removed[agentKey{tenant, name}] {
 		version = len(versions)

@@ -160,6 +160,11 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 	if rec, _, err := s.get(n.State.ID); !errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrDeleted) {
 		return state.Created{State: rec.Read(), Existing: true}, err
 	}
+	if n.Guard != "" {
+		if a, err := s.agent(n.State.Tenant, n.State.Agent, 0); err != nil || a.Guard != n.Guard {
+			return state.Created{}, fmt.Errorf("agent %s: %w", n.State.Agent, state.ErrChanged)
+		}
+	}
 	rec := record.New(n.State.Formatted(s.Written()), s.now(), n.RedeliveryDelay)
 	r := &run{}
 	if err := r.put(rec, n.State.Log); err != nil {

@@ -19,6 +19,9 @@ import (
 // Create implements state.Runs. If the run has a key, Create takes the key first; after a crash in between, the next
 // call with the key creates the run that the key names. A key that names a deleted run is free.
 func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, error) {
+	if n.Guard != "" { // of another store: this one gives none
+		return state.Created{}, fmt.Errorf("agent %s: %w", n.State.Agent, state.ErrChanged)
+	}
 	return record.Create(n, func() (state.Created, error) { return s.create(ctx, n) }, func(deleted state.RunID) error {
 		return s.freeKey(ctx, s.keySubject(record.KeyName(n.State.Tenant, n.Key)), deleted)
 	})

@@ -87,7 +87,11 @@ func (s *Store) Agent(ctx context.Context, tenant, name string, version int) (st
 	if r.str(definitionText) == "" {
 		return state.AgentVersion{}, missing
 	}
-	return state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(definitionText)), CreatedAt: millis(r.num(definitionCreated))}, nil
+	v := state.AgentVersion{Name: name, Version: version, Definition: json.RawMessage(r.str(definitionText)), CreatedAt: millis(r.num(definitionCreated))}
+	if s.oneNode { // in a cluster no script has both the agent and a run
+		v.Guard = r.str(definitionToken)
+	}
+	return v, nil
 }
 
 // AgentNames implements state.Agents.

@@ -60,7 +60,7 @@ var bucketFields = []string{"at", "clk", "spd", "rse", "unt", "ur", "ut", "rr", 
 type verdictPlace int
 
 const (
-	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy, behind, large
+	verdictWord   verdictPlace = iota // ok, missing, deleted, deleting, newer, fenced, gap, unheard, exists, seen, conflict, none, busy, behind, large, changed
 	verdictLength                     // gap: entries in the log; large: bytes of the header
 )
 
@@ -281,8 +281,9 @@ type definitionPlace int
 const (
 	definitionText definitionPlace = iota
 	definitionCreated
+	definitionToken
 )
 
 func definitionFields(version string) []string {
-	return []string{definitionText: agentFieldDefinition + version, definitionCreated: agentFieldCreated + version}
+	return []string{definitionText: agentFieldDefinition + version, definitionCreated: agentFieldCreated + version, definitionToken: agentFieldToken + version}
 }

@@ -169,6 +169,9 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 // id.
 func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, error) {
 	st := n.State
+	if n.Guard != "" && !s.oneNode { // of another store: this one gives none
+		return state.Created{}, fmt.Errorf("agent %s: %w", st.Agent, state.ErrChanged)
+	}
 	if n.Key == "" {
 		made, _, err := s.createRun(ctx, st, n, "")
 		return made, err
@@ -223,9 +226,12 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	if take != "" {
 		keys = append(keys, s.keys.idempotency(owned))
 	}
+	if n.Guard != "" {
+		keys = append(keys, s.keys.agent(st.Tenant, st.Agent))
+	}
 	args := append([]any{
 		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st, n.IndexNames()), owned,
-		take, int64(keyTTL / time.Second), logBytesOf(st),
+		take, int64(keyTTL / time.Second), logBytesOf(st), n.Guard,
 	}, entries...)
 	r, err := createScript.batched(ctx, s, keys, args...)
 	if err != nil {
@@ -234,6 +240,8 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	switch r.str(createWord) {
 	case "taken":
 		return state.Created{}, reply[takenPlace](r).str(takenOwner), nil
+	case "changed":
+		return state.Created{}, "", fmt.Errorf("agent %s: %w", st.Agent, state.ErrChanged)
 	case "deleted":
 		return state.Created{State: state.State{ID: st.ID}}, "", fmt.Errorf("run %s: %w", st.ID, state.ErrDeleted)
 	case "exists":
