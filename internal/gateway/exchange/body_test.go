@@ -1,0 +1,81 @@
+package exchange_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/gateway/exchange"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+)
+
+// connected is a response whose request arrives on a connection.
+type connected struct {
+	*httptest.ResponseRecorder
+
+	conn net.Conn
+}
+
+func (c connected) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
+
+// A sender that never stalls must send 16 KB a second all the same: each byte that arrives gives it no more time. A
+// caller without a key must send all of its body within 5 seconds.
+func TestTricklingSenders(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		tenant      string
+		size, steps int // the sender sends the body in steps, ten a second
+		slow        bool
+	}{
+		"a caller at 10 KB/s":          {"acme", 300_000, 300, true},
+		"a caller at 10 bytes/s":       {"acme", 1_000, 1_000, true},
+		"a caller at 20 KB/s":          {"acme", 300_000, 150, false},
+		"a caller who is done in time": {"acme", 1_000, 40, false},
+		"a stranger at 10 bytes/s":     {"", 1_000, 1_000, true},
+		"a stranger at 1 KB/s":         {"", 1_000, 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, announced := range []int64{int64(c.size), -1} {
+				synctest.Test(t, func(t *testing.T) {
+					server, client := net.Pipe()
+					sent := make(chan struct{})
+					go func() {
+						defer close(sent)
+						defer client.Close()
+						for range c.steps {
+							time.Sleep(time.Second / 10) // the clock of the bubble
+							if _, err := client.Write(bytes.Repeat([]byte{'x'}, c.size/c.steps)); err != nil {
+								return
+							}
+						}
+					}()
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/runs", server)
+					r.ContentLength = announced
+					r, release := exchange.Receive(connected{httptest.NewRecorder(), server}, r, exchange.NewMemory(1<<20, 1<<20))
+					defer release()
+					if c.tenant != "" {
+						if err := exchange.Admit(r, c.tenant, 1<<20); err != nil {
+							t.Fatal(err)
+						}
+					}
+					got, err := exchange.ReadBody(r)
+					p, refused := errors.AsType[*api.Problem](err)
+					switch {
+					case c.slow && (!refused || p.Code != api.CodeBodyTooSlow):
+						t.Errorf("length %d: %d bytes were read, %v; want %s", announced, len(got), err, api.CodeBodyTooSlow)
+					case !c.slow && (err != nil || len(got) != c.size):
+						t.Errorf("length %d: %d bytes were read, %v; want all", announced, len(got), err)
+					}
+					_ = server.Close()
+					<-sent
+				})
+			}
+		})
+	}
+}
