@@ -55,6 +55,7 @@ type stage struct {
 	id    state.RunID
 	steps []string
 	fail  map[string]error // error of the next step with a name; the step still takes effect
+	log   *slog.Logger     // of the taker
 
 	committed func() // called after each commit, if it is not nil
 
@@ -66,7 +67,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{
 		t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), tools: map[string]tool.Tool{}, hooks: map[string]hook.Hook{},
-		model: scripted.New(), loops: loop.Builtin(), fail: map[string]error{},
+		model: scripted.New(), loops: loop.Builtin(), fail: map[string]error{}, log: slog.New(slog.DiscardHandler),
 	}
 	var err error
 	if s.queue, err = s.bus.Turns(t.Context(), bus.QueueKey{Lane: state.Normal}); err != nil {
@@ -226,7 +227,7 @@ func (s *stage) taker(worker string) *turn.Taker {
 // enough.
 func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reader) (*turn.Taker, *upkeep.Leases) {
 	s.t.Helper()
-	log, calls := slog.New(slog.DiscardHandler), &timelimit.Calls{}
+	log, calls := s.log, &timelimit.Calls{}
 	st, b := store{s.store, s}, wire{s.bus, s}
 	periods := upkeep.Periods{Lease: 10 * time.Second, RedeliveryDelay: redelivery, Sweep: time.Second, Heartbeat: time.Second, LateResults: -1}
 	kinds, hooks, providers := toolspec.Kinds(s.tools), hookspec.Kinds(s.hooks), map[string]model.Provider{"scripted": s.model}
