@@ -61,6 +61,43 @@ func TestNoLagWithoutWrites(t *testing.T) {
 	}
 }
 
+// unread is a bus that accepts writes and does not report its queues: their lengths, or since when turns wait.
+type unread struct {
+	*membus.Bus
+
+	lengths, ages error
+}
+
+func (u unread) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
+	if u.lengths != nil {
+		return nil, u.lengths
+	}
+	return u.Bus.LagByLane(ctx)
+}
+
+func (u unread) Backlog(ctx context.Context) (state.Backlog, error) {
+	if u.ages != nil {
+		return nil, u.ages
+	}
+	return u.Bus.Backlog(ctx)
+}
+
+// What the gateway cannot read is unknown, not 0: it exports neither the lag nor the oldest age, although the bus
+// accepts writes.
+func TestNoLagWithoutAReading(t *testing.T) {
+	t.Parallel()
+	away := errors.New("no responders")
+	for name, b := range map[string]unread{"no lengths": {membus.New(), away, nil}, "no ages": {membus.New(), nil, away}, "neither": {membus.New(), away, away}} {
+		g, err := gateway.New(memstore.New(memstore.Config{}), b, gateway.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := metricsOf(t, g); strings.Contains(got, "turnpike_queue_") || !strings.Contains(got, "turnpike_bus_writable 1\n") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // queued holds runs of one tenant whose turns the test fetches as workers do.
 type queued struct {
 	t     *testing.T
