@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -74,4 +75,28 @@ func TestQuietProcessReturnsMemory(t *testing.T) { //nolint:paralleltest // it m
 	if left, _ := unused(); left > minReturn {
 		t.Errorf("%d bytes are unused after their return to the system", left)
 	}
+}
+
+// A process that is quiet after a burst returns the memory by itself, until the headroom is released.
+func TestMemoryGoesBackAfterABurst(t *testing.T) { //nolint:paralleltest // it measures memory
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
+	synctest.Test(t, func(t *testing.T) {
+		release := GCHeadroom()
+		defer release()
+		burst := make([]byte, 64<<20)
+		for i := range burst {
+			burst[i] = 1
+		}
+		runtime.KeepAlive(burst)
+		runtime.GC()
+		if left, _ := unused(); left < 48<<20 {
+			t.Fatalf("%d bytes are unused after a burst of 64 MiB", left)
+		}
+		time.Sleep(3 * returnInterval) // the clock of the bubble: the first interval has the burst
+		synctest.Wait()
+		if left, _ := unused(); left > minReturn {
+			t.Errorf("%d bytes are unused although the process was quiet", left)
+		}
+	})
 }
