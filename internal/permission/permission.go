@@ -39,7 +39,7 @@ type Scope struct {
 	Also []string
 }
 
-// defaultTenant is the one whose subjects are those from before there were tenants.
+// defaultTenant is the one whose subjects have no tenant in them.
 const defaultTenant = "default"
 
 var (

@@ -133,14 +133,9 @@ func Listed(ctx context.Context, store state.Agents, tenant string, v state.Agen
 // probePin ends the names of the pins of probes.
 const probePin = "/probe"
 
-// pin returns the name of the pin of a version of an agent for a source of tools. Names of the
-// default tenant have no tenant in them, for compatibility with pins from before tenants existed.
+// pin returns the name of the pin of a version of an agent for a source of tools.
 func (k agentKey) pin(s agent.Source) string {
-	name := fmt.Sprintf("%s/%s/%d/%d", s.Kind, k.name, k.version, s.Index)
-	if k.tenant != state.DefaultTenant {
-		name = k.tenant + "/" + name
-	}
-	return name
+	return fmt.Sprintf("%s/%s/%s/%d/%d", k.tenant, s.Kind, k.name, k.version, s.Index)
 }
 
 // pinned returns the list of tools that a version of an agent has pinned under a key. If there is none, it lists the

@@ -20,7 +20,7 @@ func (n names) subject(parts ...string) string {
 }
 
 // subjectOf returns a subject of a tenant; an empty name means the default tenant, whose subjects
-// are the same as before tenants existed.
+// have no tenant in them.
 func (n names) subjectOf(tenant string, parts ...string) string {
 	if tenant == "" || tenant == state.DefaultTenant {
 		return n.subject(parts...)

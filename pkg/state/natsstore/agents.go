@@ -26,8 +26,7 @@ type latest struct {
 	Deleted bool   `json:"deleted,omitempty"`
 }
 
-// ofTenant returns the subject prefix of what a tenant owns. That of the default tenant is the same
-// as before tenants had agents of their own.
+// ofTenant returns the subject prefix of what a tenant owns. That of the default tenant has no tenant in it.
 func (s *Store) ofTenant(kind, tenant string) string {
 	if tenant == state.DefaultTenant {
 		return s.cfg.Prefix + ".state." + kind + "."
