@@ -90,26 +90,31 @@ var reserved = []netip.Prefix{
 	netip.MustParsePrefix("100.64.0.0/10"), // carriers
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.31.196.0/24"),
+	netip.MustParsePrefix("192.52.193.0/24"),
 	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("192.175.48.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("198.51.100.0/24"),
 	netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"),        // IPv4 behind IPv6, as it once was
-	netip.MustParsePrefix("64:ff9b::/96"), // IPv4 behind IPv6
-	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("100::/64"),
 	netip.MustParsePrefix("2001::/23"),
 	netip.MustParsePrefix("2001:db8::/32"),
 	netip.MustParsePrefix("2002::/16"), // IPv4 behind IPv6
+	netip.MustParsePrefix("2620:4f:8000::/48"),
 	netip.MustParsePrefix("3fff::/20"),
-	netip.MustParsePrefix("5f00::/16"),
-	netip.MustParsePrefix("fec0::/10"), // private, as it once was
 }
+
+// unicast has all IPv6 addresses that IANA has given to networks. Translated IPv4 addresses, such as those in
+// 64:ff9b::/96 and ::ffff:0:0:0/96, are outside.
+var unicast = netip.MustParsePrefix("2000::/3")
 
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if ip.Zone() != "" || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return false
+	}
+	if ip.Is6() && !unicast.Contains(ip) {
 		return false
 	}
 	for _, p := range reserved {

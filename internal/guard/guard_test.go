@@ -125,6 +125,7 @@ func TestGuard(t *testing.T) {
 		"https://224.0.0.1/", "https://255.255.255.255/", "https://[ff02::1]/",
 		// IPv4 inside IPv6.
 		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://[2001:0:7f00:1::]/", "https://[::ffff:169.254.169.254]/",
+		"https://[::ffff:0:7f00:1]/", "https://[::ffff:0:a00:1]/", "https://[100:0:0:1::1]/", "https://[400::1]/", "https://[fec0::1]/", "https://[5f00::1]/", "https://[::7f00:1]/",
 		// An empty user, and a user part that hides the host.
 		"https://example.com@127.0.0.1/", "https://127.0.0.1:443@127.0.0.1/",
 		// Names.
