@@ -25,7 +25,7 @@ func (*restoreStatusCmd) Run(e *env) error {
 		return e.print(r, "ok: the store is not older than NATS")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: the store is older than NATS. It lacks about %s", r.Status, time.Duration(r.BehindSeconds)*time.Second)
+	fmt.Fprintf(&b, "%s: the store is older than NATS. It lacks at least %s", r.Status, time.Duration(r.BehindSeconds)*time.Second)
 	if r.Since != nil {
 		fmt.Fprintf(&b, " of what happened until %s", r.Since.Local().Format(time.DateTime))
 	}
