@@ -63,6 +63,8 @@ func (p *payments) all() map[string]int {
 // restored is a deployment whose Redis was restored from an older copy while runs were in flight.
 type restored struct {
 	t        *testing.T
+	dir      string // of Redis
+	server   *testbed.RedisServer
 	d        *deploy.Deployment
 	c        *api.Client
 	w        *worker.Worker
@@ -87,9 +89,21 @@ func restoredRuns() int {
 const restoredLease = 6 * time.Second
 
 func newRestored(t *testing.T) *restored {
+	r := newRestorable(t)
+	for range restoredRuns() {
+		r.runs = append(r.runs, r.submit())
+	}
+	testbed.Eventually(t, "every run makes its second call", func() error { return r.effects(2 * restoredRuns()) })
+	r.restore()
+	r.late = r.submit()
+	return r
+}
+
+// newRestorable returns a deployment without runs.
+func newRestorable(t *testing.T) *restored {
 	dir := t.TempDir()
 	server := testbed.RedisProcess(t, "--dir", dir, "--save", "", "--appendonly", "no")
-	r := &restored{t: t, registry: prometheus.NewRegistry(), payments: &payments{made: map[string]int{}, second: make(chan struct{})}}
+	r := &restored{t: t, dir: dir, server: server, registry: prometheus.NewRegistry(), payments: &payments{made: map[string]int{}, second: make(chan struct{})}}
 	r.cfg = deploy.Config{NATSURL: testbed.NATSServer(t).URL(), RedisURL: server.URL, Lease: restoredLease, Registry: r.registry}
 	var err error
 	if r.d, err = deploy.Open(t.Context(), r.cfg); err != nil {
@@ -124,14 +138,17 @@ model:
 	if _, err := r.c.PutAgent(t.Context(), "payer", []byte(payer)); err != nil {
 		t.Fatal(err)
 	}
-	for range restoredRuns() {
-		r.runs = append(r.runs, r.submit())
-	}
-	testbed.Eventually(t, "every run makes its second call", func() error { return r.effects(2 * restoredRuns()) })
+	return r
+}
+
+// restore copies Redis, lets every run complete, and replaces Redis by the copy.
+func (r *restored) restore() {
+	t := r.t
+	t.Helper()
 	if err := r.redis.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	copied, err := os.ReadFile(filepath.Join(dir, "dump.rdb"))
+	copied, err := os.ReadFile(filepath.Join(r.dir, "dump.rdb"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +159,11 @@ model:
 		}
 	}
 	r.pass(15) // 30 seconds of running time
-	server.Kill()
-	if err := os.WriteFile(filepath.Join(dir, "dump.rdb"), copied, 0o600); err != nil {
+	r.server.Kill()
+	if err := os.WriteFile(filepath.Join(r.dir, "dump.rdb"), copied, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Start(); err != nil {
+	if err := r.server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	testbed.Eventually(t, "the deployment waits", func() error {
@@ -155,8 +172,6 @@ model:
 		}
 		return nil
 	})
-	r.late = r.submit()
-	return r
 }
 
 // pass advances the mark as if the deployment had run for n intervals.
@@ -336,5 +351,65 @@ func TestRestoreIsAbandoned(t *testing.T) {
 	}
 	if err := check.Err(doctor.Findings(t.Context(), r.cfg, "")); err != nil {
 		t.Error(err)
+	}
+}
+
+// The copy also has runs that wait for other runs: those of a batch, and parents. They have continued since, so the
+// report lists them and Abandon cancels them. The cancellation of the runs that they wait for starts none of them.
+func TestRestoreAbandonsRunsThatWaitForOthers(t *testing.T) {
+	t.Parallel()
+	r := newRestorable(t)
+	for _, agents := range [][2]string{{"boss", "payer"}, {"chief", "boss"}} {
+		definition := fmt.Sprintf(`
+name: %s
+tools: [{name: delegate, kind: agent, agent: %s}, {name: book, description: Pays once.}]
+model:
+  provider: scripted
+  responses:
+    - {tool_calls: [{name: delegate, arguments: {task: Pay.}}]}
+    - {tool_calls: [{name: book, arguments: {n: 4}}]}
+    - {text: Paid.}
+`, agents[0], agents[1])
+		if _, err := r.c.PutAgent(t.Context(), agents[0], []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := api.SubmitRequest{Agent: "payer", Input: json.RawMessage(`"Pay."`)}
+	batch, err := r.c.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{one, one, one, one}, MaxParallel: 1}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chief, err := r.c.Submit(t.Context(), api.SubmitRequest{Agent: "chief", Input: json.RawMessage(`"Pay."`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, "the first of the batch and the grandchild make their second call", func() error { return r.effects(4) })
+	r.runs = append(batch.RunIDs, chief.ID)
+	const below = 2 // the descendants of chief
+	r.restore()
+
+	report, err := r.c.Restore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := report.Counts.Active + report.Counts.Ahead; n != len(r.runs)+below || report.Counts.Calls != 2 {
+		t.Errorf("report: %+v, want %d runs and the 2 calls in flight: %+v", report.Counts, len(r.runs)+below, report.Runs)
+	}
+	decided, err := r.c.AbandonRestore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if decided.Cancelled != len(r.runs)+below {
+		t.Errorf("%d runs were cancelled, want %d", decided.Cancelled, len(r.runs)+below)
+	}
+	for _, run := range r.runs {
+		if done, err := r.c.Wait(t.Context(), run); err != nil || done.Status != string(state.Cancelled) {
+			t.Errorf("run %s: %v %v, want cancelled", run, done.Status, err)
+		}
+	}
+	for what, n := range r.payments.all() {
+		if n > 1 {
+			t.Errorf("%s: %d times", what, n)
+		}
 	}
 }

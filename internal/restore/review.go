@@ -132,13 +132,16 @@ func (r *Review) find(ctx context.Context) ([]api.RestoreRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := map[state.RunID]api.RestoreRun{}
+	found, w := map[state.RunID]api.RestoreRun{}, waiters{}
 	for _, f := range []state.Filter{{Status: []state.Status{state.Queued, state.Running}}, {Status: []state.Status{state.Waiting}}} {
-		if err := r.active(ctx, f, messages, found); err != nil {
+		if err := r.active(ctx, f, messages, found, w); err != nil {
 			return nil, err
 		}
 	}
 	if err := r.byMessage(ctx, messages, found); err != nil {
+		return nil, err
+	}
+	if err := r.addWaiters(ctx, w, found); err != nil {
 		return nil, err
 	}
 	runs := make([]api.RestoreRun, 0, len(found))
@@ -170,9 +173,10 @@ func (r *Review) messages(ctx context.Context) (map[state.RunID]*named, error) {
 	return messages, err
 }
 
-// active adds the runs of the store that would continue without a signal. It omits a run whose turn message no
-// worker has received, and one that was submitted during the wait: no newer state of that run can exist.
-func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun) error {
+// active adds the runs of the store that would continue without a signal, and notes in w those that wait for other
+// runs. It omits a run whose turn message no worker has received, and one that was submitted during the wait: no newer
+// state of that run can exist.
+func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.RunID]*named, found map[state.RunID]api.RestoreRun, w waiters) error {
 	f.Limit = pageSize
 	since := r.watch.Status().Since
 	for {
@@ -186,6 +190,7 @@ func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.
 				continue
 			}
 			if st.Status == state.Waiting && (st.Due().IsZero() || st.Due().After(time.Now())) {
+				w.note(st, m)
 				continue // nothing continues it before a signal does
 			}
 			if st.Version == 1 && !since.IsZero() && st.CreatedAt.Sub(since) > settled {
@@ -239,7 +244,7 @@ func entry(st state.State, found string, m *named) api.RestoreRun {
 	return run
 }
 
-// addCalls adds the calls that have no result in the store.
+// addCalls adds the calls that have no result in the store. A call that waits for a child run is not made again.
 func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
 	tools := definitions{agents: r.store, known: map[string]map[string]bool{}}
 	group, ctx := errgroup.WithContext(ctx)
@@ -263,6 +268,9 @@ func (r *Review) addCalls(ctx context.Context, runs []api.RestoreRun) error {
 			if run.Calls, err = r.openCalls(ctx, st.ID); err != nil {
 				return err
 			}
+			run.Calls = slices.DeleteFunc(run.Calls, func(c api.RestoreCall) bool {
+				return slices.ContainsFunc(st.Open, func(o state.OpenCall) bool { return o.ID == c.ID && o.Needs == state.NeedChild })
+			})
 			for i := range run.Calls {
 				run.Calls[i].Idempotent = tools.idempotent(ctx, st, run.Calls[i].Tool)
 			}
@@ -367,7 +375,8 @@ func (r *Review) Accept(ctx context.Context) (api.RestoreDecided, error) {
 }
 
 // Abandon aborts all runs that Report finds, also those beyond its limit, in the name of by, and then accepts: the
-// others continue. It aborts no run that the store lacks: such a run ends as lost later. Each abort is due after delay.
+// others continue. Every abort is recorded before a run may continue, so the end of one run starts none of those that
+// wait for it. It aborts no run that the store lacks: such a run ends as lost later. Each abort is due after delay.
 // The error is ErrNotWaiting if the store is not behind. After another error some runs may be aborted, and the
 // deployment may still wait. The caller may repeat the call: ErrNotWaiting then means that the wait is over.
 func (r *Review) Abandon(ctx context.Context, by *state.By, delay time.Duration) (api.RestoreDecided, error) {

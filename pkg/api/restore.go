@@ -12,7 +12,7 @@ const (
 // (the mark), and the consequences of a decision about it. With RestoreOK only Status and Epoch are set.
 type Restore struct {
 	Status        string        `json:"status"`         // ok or waiting_restore
-	BehindSeconds int64         `json:"behind_seconds"` // the running time that the copy lacks, if it is known
+	BehindSeconds int64         `json:"behind_seconds"` // the running time that the copy lacks at least, if it is known
 	Since         *state.Time   `json:"since"`          // the last progress that the mark on NATS records; null if unknown
 	Epoch         int64         `json:"epoch"`          // number of older copies that were accepted
 	Counts        RestoreCounts `json:"counts"`
@@ -32,7 +32,7 @@ type RestoreCounts struct {
 const (
 	RestoreAhead   = "ahead"   // a turn message names a newer version than the store has
 	RestoreMissing = "missing" // a turn message names the run, and the store does not have it
-	RestoreActive  = "active"  // the run is in flight in the store, and may have continued after the copy was made
+	RestoreActive  = "active"  // the run is in flight in the store or waits for such a run, and may have continued since
 )
 
 // RestoreRun is a run that the store may have in an older state.
