@@ -26,6 +26,9 @@ func (c *natsAccountCmd) Run(e *env) error {
 	return e.print(a, strings.TrimSuffix(a.String(), "\n"))
 }
 
+// untrustedClient says what the permissions of a client do not prevent.
+const untrustedClient = "If you do not trust this client, put it into an account of its own (turnpike nats account): else it can fill the streams of other tenants, see docs/reference/nats.md#permissions."
+
 type natsPermissionsCmd struct {
 	Role   string   `required:"" enum:"gateway,worker,client,tool,observer" help:"Role of the user: ${enum}."`
 	Prefix string   `env:"TURNPIKE_PREFIX" default:"turnpike" help:"Prefix of the deployment's subjects."`
@@ -42,6 +45,9 @@ func (c *natsPermissionsCmd) Run(e *env) error {
 	text := strings.TrimSuffix(n.String(), "\n")
 	if n.Inbox != "" && n.Inbox != "_INBOX" {
 		text = "# Subjects of answers begin with " + n.Inbox + ": set it as the inbox prefix of the connection.\n" + text
+	}
+	if permission.Role(c.Role) == permission.Client {
+		text = "# " + untrustedClient + "\n" + text
 	}
 	return e.print(n, text)
 }

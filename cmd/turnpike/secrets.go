@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -42,6 +43,11 @@ func (c *secretsCmd) Run(e *env) error {
 	}
 	if err := s.Make(); err != nil {
 		return err
+	}
+	for _, u := range s.Users {
+		if u.Role == permission.Client {
+			fmt.Fprintf(e.errs, "%s is a client. %s\n", u.Name, untrustedClient)
+		}
 	}
 	return e.print(map[string]string{"dir": c.Dir}, "secrets in "+c.Dir)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // JetStream acknowledges a submission on any reply subject. An acknowledgement on the abort subject of any
-// tenant ends no run.
+// tenant ends no run, and makes no dead letter.
 func TestAnswersAreNoAborts(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -34,7 +34,15 @@ func TestAnswersAreNoAborts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	aborted, err := c.Submit(t.Context(), api.SubmitRequest{Agent: "slow", Input: json.RawMessage(`"go"`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	observer, _ := d.connect("observer")
+	aborts, err := observer.SubscribeSync("turnpike.abort.*")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dead, err := observer.SubscribeSync("turnpike.dead.*")
 	if err != nil {
 		t.Fatal(err)
@@ -48,12 +56,26 @@ func TestAnswersAreNoAborts(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := dead.NextMsgWithContext(ctx); err != nil {
-		t.Fatalf("the acknowledgement is not a dead letter: %v", err)
+	if m, err := aborts.NextMsgWithContext(ctx); err != nil || !strings.Contains(string(m.Data), "TURNPIKE_SUBMIT_acme") {
+		t.Fatalf("the acknowledgement did not arrive: %v, %v", m, err)
 	}
-	// The gateway has received the acknowledgement by now, and the run continues until it is cancelled.
+	// The gateway takes aborts in their order.
+	client, _ := d.connect("client")
+	if err := client.Publish("turnpike.abort."+aborted.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, "the other run is cancelled", func() error {
+		got, err := c.Get(t.Context(), aborted.ID)
+		if err == nil && got.Status != "cancelled" {
+			err = fmt.Errorf("its status is %s", got.Status)
+		}
+		return err
+	})
 	if got, err := c.Get(t.Context(), run.ID); err != nil || got.Status == "cancelled" {
 		t.Errorf("the run is %+v, %v before it is cancelled", got, err)
+	}
+	if n, _, err := dead.Pending(); err != nil || n > 0 {
+		t.Errorf("%d dead letters, %v; want none", n, err)
 	}
 	if _, err := c.Cancel(t.Context(), run.ID, "enough"); err != nil {
 		t.Error(err)

@@ -167,3 +167,30 @@ func verdict(m *nats.Msg) error {
 	}
 	return nil
 }
+
+// isAnswer reports whether a message of a stream is JetStream's answer to another message: a client named the subject
+// of the stream for the reply to it. A subject for replies needs no permission, see docs/reference/nats.md#permissions.
+func isAnswer(m *nats.Msg) bool {
+	if len(m.Header) > 0 || !bytes.HasPrefix(m.Data, []byte(`{"stream":`)) && !bytes.HasPrefix(m.Data, []byte(`{"error":`)) {
+		return false
+	}
+	var said struct {
+		Stream string              `json:"stream"`
+		Seq    *uint64             `json:"seq"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	if json.Unmarshal(m.Data, &said) != nil {
+		return false
+	}
+	return said.Stream != "" && said.Seq != nil || said.Error != nil && said.Error.Code != 0
+}
+
+// dropAnswer acknowledges an answer, see isAnswer. It stores no dead letter: those would evict others.
+func (b *Bus) dropAnswer(m *nats.Msg) {
+	if err := m.Ack(); err != nil {
+		b.log.Debug("ack", "error", err) // delivered again after the ack wait
+	}
+	b.log.Warn("an answer of JetStream arrived as a message and is dropped: a NATS client publishes with this subject as its reply subject",
+		"subject", m.Subject, "answer", string(m.Data[:min(len(m.Data), maxLogged)]),
+		"hint", "the answer names the stream that the client publishes to: put clients that you do not trust into an account of their own, see `turnpike nats account` and docs/reference/nats.md#permissions")
+}

@@ -3,6 +3,7 @@ package natsbus_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,79 @@ func TestMalformedTurn(t *testing.T) {
 	letters, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10)
 	if err != nil || len(letters) != 4 {
 		t.Fatalf("DeadLetters = %+v, %v; want 4", letters, err)
+	}
+}
+
+// JetStream answers a message on any reply subject that its sender names. Such an answer makes no dead letter, neither
+// as a turn nor as a submission or an abort, and blocks nothing.
+func TestAnswersAreDropped(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	log := &strings.Builder{} // a handler writes one record at a time
+	b := tenantBus(t, nc, natsbus.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, "evil", "acme")
+	js := jet(t, nc)
+	for stream, subject := range map[string]string{
+		"TURNPIKE_TURNS": "turnpike.turn.normal.0", "TURNPIKE_SUBMIT": "turnpike.submit.hello", "TURNPIKE_SUBMIT_acme": "turnpike.t.acme.submit.hello",
+		"TURNPIKE_CONTROL": "turnpike.abort." + string(newRun()), "TURNPIKE_CONTROL_acme": "turnpike.t.acme.abort." + string(newRun()),
+	} {
+		for _, expected := range []string{"", "999"} { // stored and refused
+			m := nats.NewMsg("turnpike.t.evil.submit.hello")
+			m.Reply = subject
+			if expected != "" {
+				m.Header.Set(jetstream.ExpectedLastSeqHeader, expected)
+			}
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool {
+			s, err := js.Stream(t.Context(), stream)
+			return err == nil && s.CachedInfo().State.LastSeq == 2
+		})
+	}
+	turns, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := newRun()
+	if err := b.PublishTurn(t.Context(), bus.Turn{Run: good, Version: 1, Priority: state.Normal}, "good"); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := turns.Next(soon(t)); err != nil || d.Turn().Run != good {
+		t.Fatalf("Next = %v, %v", d, err)
+	}
+	// What only resembles an answer is a message.
+	for _, body := range []string{`{"stream":true,"input":"x"}`, `{"stream":"turns","input":"x"}`, `{"error":"x"}`} {
+		if _, err := js.Publish(t.Context(), "turnpike.submit.hello", []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submissions, bodies := submissionsOf(t, b), map[string]int{}
+	for range 8 { // 5 that evil has stored, and these
+		bodies[string(takeMessage(t, submissions).Data())]++
+	}
+	if bodies[""] != 5 || len(bodies) != 4 {
+		t.Errorf("the submissions are %v", bodies)
+	}
+	aborts, err := b.AbortRequests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.PublishAbort(t.Context(), bus.Abort{Run: good}); err != nil {
+		t.Fatal(err)
+	}
+	if m := takeMessage(t, aborts); m.Key() != string(good) {
+		t.Errorf("the abort is one of %s: %s", m.Key(), m.Data())
+	}
+	for _, tenant := range []string{state.DefaultTenant, "acme", "evil"} {
+		if letters, err := b.DeadLetters(t.Context(), tenant, 0, 10); err != nil || len(letters) > 0 {
+			t.Errorf("dead letters of %s: %+v, %v; want none", tenant, letters, err)
+		}
+	}
+	for _, want := range []string{"turnpike.turn.normal.0", "TURNPIKE_SUBMIT_evil", "turnpike nats account"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not name %q", want)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ type turnDelivery struct {
 
 func (d turnDelivery) Turn() bus.Turn { return d.turn }
 
-// Next implements bus.TurnQueue. It stores a malformed message as a dead letter.
+// Next implements bus.TurnQueue. It stores a malformed message as a dead letter, and drops an answer of JetStream.
 func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	for {
 		m, err := q.take(ctx)
@@ -163,6 +163,10 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			return nil, err
 		}
 		t, err := decodeTurn(m.Data)
+		if err != nil && isAnswer(m) {
+			q.b.dropAnswer(m)
+			continue
+		}
 		if err != nil {
 			q.reject(ctx, m, err)
 			continue
@@ -249,12 +253,17 @@ func (m message) ID() string {
 	return fmt.Sprintf("%d:%d", meta.Sequence.Stream, meta.Timestamp.UnixNano())
 }
 
-// Next implements bus.Queue.
+// Next implements bus.Queue. It drops answers of JetStream.
 func (q queue) Next(ctx context.Context) (bus.Message, error) {
 	m, err := q.take(ctx)
-	for err == nil && isProbe(m) {
-		_ = m.Ack() // it is redelivered
-		m, err = q.take(ctx)
+	for ; err == nil; m, err = q.take(ctx) {
+		if isAnswer(m) {
+			q.b.dropAnswer(m)
+		} else if isProbe(m) {
+			_ = m.Ack() // it is redelivered
+		} else {
+			break
+		}
 	}
 	if err != nil {
 		return nil, err
