@@ -282,11 +282,20 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
+// readyPatience is the time within which doctor expects the gateway's answer. The gateway itself needs at most 3 s.
+const readyPatience = 10 * time.Second
+
 // gatewayFinding reports whether a gateway responds.
 func (e *env) gatewayFinding() state.Finding {
+	patience := cmp.Or(e.readyPatience, readyPatience)
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
+	defer cancel()
 	f := state.Finding{Name: "gateway: " + e.server, OK: true, Broken: true, Detail: "ready"}
-	ready, err := e.client.Readiness(e.ctx)
+	ready, err := e.client.Readiness(ctx)
 	switch {
+	case err != nil && e.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		f.OK, f.Detail = false, fmt.Sprintf("no answer to GET /readyz within %s", patience)
+		f.Remedy = "its process may be stopped or overloaded, or something between drops the packets: look at the process and its log, and restart it"
 	case err != nil:
 		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "check that a gateway runs at this URL, or give its URL with --server"
 	case ready.Status != "ok":

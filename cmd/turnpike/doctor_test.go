@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
@@ -31,6 +33,22 @@ func TestDoctorSeesDev(t *testing.T) {
 	err := c.Run(&env{ctx: t.Context(), out: &out, client: api.New("http://127.0.0.1:1")})
 	if !errors.Is(err, exitError(1)) || !strings.Contains(out.String(), "FAIL gateway") || !strings.Contains(out.String(), "ok   turnpike dev") || !strings.Contains(out.String(), "store: JetStream") {
 		t.Errorf("doctor = %v:\n%s", err, out.String())
+	}
+}
+
+// A gateway whose process is stopped accepts connections and never answers.
+func TestDoctorOfSilentGateway(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	url := "http://" + silent.Addr().String()
+	e := &env{ctx: t.Context(), server: url, client: api.New(url), readyPatience: 50 * time.Millisecond}
+	f := e.gatewayFinding()
+	if f.OK || !f.Broken || f.Name != "gateway: "+url || !strings.Contains(f.Detail, "no answer") || f.Remedy == "" {
+		t.Errorf("the finding is %+v", f)
 	}
 }
 

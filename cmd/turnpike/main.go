@@ -127,6 +127,8 @@ type env struct {
 
 	idleHint time.Duration // after which a hint says that no worker has taken the followed run
 
+	readyPatience time.Duration // if not 0, in place of the constant
+
 	options []api.Option // options of all clients
 }
 
