@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -130,11 +131,12 @@ type env struct {
 	readyPatience time.Duration // if not 0, in place of the constant
 
 	options []api.Option // options of all clients
+	http    *http.Client // of all clients
 }
 
 // clientOf returns a client of the gateway that authenticates with a token.
 func (e *env) clientOf(token string) *api.Client {
-	return api.New(e.server, append(slices.Clip(e.options), api.WithToken(token))...)
+	return api.NewWithHTTP(e.server, e.http, append(slices.Clip(e.options), api.WithToken(token))...)
 }
 
 // authorities reads the certificates of a PEM file.
@@ -189,13 +191,14 @@ func main() {
 	e.ctx, e.in = ctx, os.Stdin
 	e.colour = e.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	e.server, e.tenant, e.options = c.Server, c.Tenant, []api.Option{api.WithTenant(requestTenant(k.Command(), c.Tenant))}
+	var trusted *x509.CertPool
 	if c.CAFile != "" {
-		pool, err := authorities(c.CAFile)
-		if err != nil {
+		var err error
+		if trusted, err = authorities(c.CAFile); err != nil {
 			os.Exit(app.Fail(e.errs, k, err, err.Error()))
 		}
-		e.options = append(e.options, api.WithRootCAs(pool))
 	}
+	e.http.Transport = newTransport(trusted, 0)
 	e.client = e.clientOf(token)
 	err := completeIDs(e, k)
 	if err == nil {
@@ -223,7 +226,7 @@ func newEnv(out, errs io.Writer, json, terminal bool) *env {
 	case terminal:
 		out = watch.EscapedJSON(out)
 	}
-	return &env{ctx: context.Background(), out: out, errs: watch.Plain(errs), json: json, terminal: terminal, idleHint: 5 * time.Second}
+	return &env{ctx: context.Background(), http: &http.Client{}, out: out, errs: watch.Plain(errs), json: json, terminal: terminal, idleHint: 5 * time.Second}
 }
 
 // explain returns the text of err, with what to do about it. The API's own errors name requests; explain names commands
@@ -234,6 +237,9 @@ func explain(err error, server string) string {
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok && (errors.Is(request, syscall.ECONNRESET) || errors.Is(request, io.EOF)) {
 		return fmt.Sprintf("the gateway at %s closed the connection: retry, and read its log if that fails again", server)
+	}
+	if errors.Is(err, errSilent) {
+		return fmt.Sprintf("the gateway at %s accepts connections and sends no response: its process may be stopped or overloaded; look at it with `turnpike doctor`, and restart it", server)
 	}
 	text := err.Error()
 	p, ok := errors.AsType[*api.Problem](err)
