@@ -34,6 +34,7 @@ func TestSizes(t *testing.T) {
 		"[files](../how-to/files.md#files-from-tools) of a result": fmt.Sprintf("%d, with %d MiB", tool.MaxFiles, tool.MaxFileBytes>>20),
 		"calls of tools in a response":                             thousands(effect.MaxCalls),
 		"a definition":                                             fmt.Sprintf("%d MiB", agent.MaxDefinition>>20),
+		"`hooks.max_stop_blocks`":                                  fmt.Sprintf("%d; default %d", agent.MaxMaxStopBlocks, agent.DefaultStopBlocks),
 	} {
 		row := ""
 		for line := range strings.Lines(string(page)) {

@@ -191,6 +191,8 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "hooks: {pre_tool: [{kind: go, name: x, tools: [t]}]}", "hooks.pre_tool[0].tools[0]: the agent has no tool \"t\""},
 		{scripted + "hooks: {pre_tool: [{kind: go, name: x, timeout: -1s, on_error: panic}]}", "hooks.pre_tool[0].on_error"},
 		{scripted + "hooks: {pre_tools: []}", "unknown key"},
+		{scripted + "hooks: {max_stop_blocks: -1}", "hooks.max_stop_blocks: -1 is not between 0 and 100"},
+		{scripted + "hooks: {max_stop_blocks: 101}", "hooks.max_stop_blocks: 101 is not between 0 and 100"},
 		{scripted + "loop: {type: single_call}\nhooks: {stop: [{kind: go, name: x}]}", "hooks: single_call makes one model call without tools"},
 		{scripted + "tools: {name: t}", "tools: a mapping is not valid here: write a list"},
 		{scripted + "tools: [{name: \"a b\"}]", "tools[0].name"},

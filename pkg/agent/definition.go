@@ -154,7 +154,7 @@ type Hooks struct {
 	PreTool      []Hook `json:"pre_tool,omitempty"`      // before each tool call
 	PostSampling []Hook `json:"post_sampling,omitempty"` // after each response, concurrently with the turn (A13)
 
-	// MaxStopBlocks is the maximum number of times that stop hooks make one run continue; 0 means 15.
+	// MaxStopBlocks is the maximum number of times that stop hooks make one run continue, at most 100; 0 means 15.
 	MaxStopBlocks int `json:"max_stop_blocks,omitempty"`
 }
 
@@ -235,6 +235,7 @@ const (
 	DefaultMaxSteps   = 5
 	DefaultMaxDepth   = 10
 	DefaultStopBlocks = 15
+	MaxMaxStopBlocks  = 100 // a block continues a run without a turn, so max_turns does not bound them
 
 	DefaultOutputRetries = 2
 	MaxOutputRetries     = 20

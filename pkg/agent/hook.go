@@ -80,8 +80,8 @@ func (c *checker) hooks(a *Agent) {
 	if h == nil {
 		return
 	}
-	if h.MaxStopBlocks < 0 {
-		c.fault("hooks.max_stop_blocks", "%d is negative: write 0 or more", h.MaxStopBlocks)
+	if h.MaxStopBlocks < 0 || h.MaxStopBlocks > MaxMaxStopBlocks {
+		c.fault("hooks.max_stop_blocks", "%d is not between 0 and %d: write a number in that range", h.MaxStopBlocks, MaxMaxStopBlocks)
 	}
 	if a.Loop.Type == loopSingle && len(h.Stop)+len(h.PreTool) > 0 {
 		c.fault("hooks", "single_call makes one model call without tools, so stop and pre_tool hooks never run: remove them, or use react")

@@ -132,7 +132,7 @@ export const keys: Record<string, Key[]> = {
     k("stop_failure", "after a model failure ended the run"),
     k("pre_tool", "before each tool call"),
     k("post_sampling", "after each response"),
-    k("max_stop_blocks", "how often stop hooks may continue a run; default 15"),
+    k("max_stop_blocks", "how often stop hooks may continue a run; default 15, at most 100"),
   ],
   "hooks.input": hook,
   "hooks.stop": hook,
