@@ -4,40 +4,47 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"iter"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// Of returns the keys of a struct, in order.
-func Of(t reflect.Type) []string {
-	var names []string
-	for name := range fields(t) {
-		names = append(names, name)
-	}
-	return names
+// Of returns the keys of a struct, in order. The caller must not change them.
+func Of(t reflect.Type) []string { return of(t).names }
+
+// Types returns the keys of a struct with the types of their values. The caller must not change them.
+func Types(t reflect.Type) map[string]reflect.Type { return of(t).types }
+
+// fields are the keys of one struct.
+type fields struct {
+	names []string
+	types map[string]reflect.Type
 }
 
-// Types returns the keys of a struct with the types of their values.
-func Types(t reflect.Type) map[string]reflect.Type { return maps.Collect(fields(t)) }
+// known has the fields of each type that was asked for: finding them takes far longer than looking them up, and untrusted
+// documents have many objects.
+var known sync.Map
 
-func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
-	return func(yield func(string, reflect.Type) bool) {
-		for _, f := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "-" || !f.IsExported() || name == "" && f.Anonymous {
-				continue
-			}
-			if name == "" {
-				name = f.Name
-			}
-			if !yield(name, f.Type) {
-				return
-			}
-		}
+func of(t reflect.Type) *fields {
+	if f, ok := known.Load(t); ok {
+		return f.(*fields)
 	}
+	made := &fields{types: map[string]reflect.Type{}}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || !f.IsExported() || name == "" && f.Anonymous {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		made.names = append(made.names, name)
+		made.types[name] = f.Type
+	}
+	made.names = slices.Clip(made.names)
+	known.Store(t, made)
+	return made
 }
 
 // Rest returns an object with the keys of data, an object, that are not in known, sorted; nil if it

@@ -21,10 +21,12 @@ type outer struct {
 	Hidden int `json:"-"`
 }
 
-func TestOf(t *testing.T) {
-	t.Parallel()
+func TestOf(t *testing.T) { // not parallel: it counts allocations
 	if diff := cmp.Diff([]string{"a", "b", "Plain"}, keys.Of(reflect.TypeFor[outer]())); diff != "" {
 		t.Error(diff)
+	}
+	if n := testing.AllocsPerRun(10, func() { keys.Of(reflect.TypeFor[outer]()); keys.Types(reflect.TypeFor[outer]()) }); n > 0 {
+		t.Errorf("the keys of a known type take %v allocations", n)
 	}
 	if got := keys.Types(reflect.TypeFor[outer]()); len(got) != 3 || got["b"] != reflect.TypeFor[int]() {
 		t.Errorf("Types = %v", got)

@@ -95,6 +95,42 @@ func TestHostileDefinitions(t *testing.T) {
 	}
 }
 
+// TestManyUnknownKeys: a key that no struct has takes few allocations, however many there are. Only some are reported, so
+// the others are not compared with all names.
+func TestManyUnknownKeys(t *testing.T) {
+	var unknown, tools strings.Builder
+	for i := range 70_000 {
+		fmt.Fprintf(&unknown, `"k%d":1,`, i)
+	}
+	for i := range 22_000 {
+		fmt.Fprintf(&tools, `{"kind":"http","k%d":1,"subject":1},`, i)
+	}
+	for name, c := range map[string]struct {
+		text string
+		keys int
+	}{
+		"of the definition": {head + unknown.String() + `"b":1}`, 70_000},
+		"of tools":          {head + `"tools":[` + strings.TrimSuffix(tools.String(), ",") + "]}", 66_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			_, err := agent.Builtin().Parse([]byte(c.text))
+			took := time.Since(began)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "more mistakes: correct these first") {
+				t.Fatalf("it gave %.300v, want an error with the number of further mistakes", err)
+			}
+			each := int(after.Mallocs-before.Mallocs) / c.keys
+			t.Logf("%d kB: %s, %d allocations for each key", len(c.text)>>10, took, each)
+			if each > 50 { // most are of reading JSON
+				t.Errorf("each key took %d allocations", each)
+			}
+		})
+	}
+}
+
 // TestHostileValues: the cost of validating a value is bounded, however often a schema applies its parts.
 func TestHostileValues(t *testing.T) {
 	var levels strings.Builder

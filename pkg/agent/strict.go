@@ -343,6 +343,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 	}
 	own, known := f.settings[kind]
 	if known {
+		types = maps.Clone(types)
 		maps.Copy(types, keys.Types(own))
 		names = slices.Concat(names, keys.Of(own))
 	}
@@ -355,6 +356,8 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 		switch {
 		case ok: // it has been said
 		case kinds && !known: // it is the kind that is wrong
+		case len(c.faults) >= maxFaults: // nobody reads what it would say
+			c.more++
 		case len(f.with(key)) > 0:
 			c.fault(join(place, key), "it is a key of %s of kind %s, and this one has the kind %s: remove it, or change the kind", f.what, strings.Join(f.with(key), ", "), kind)
 		default:
