@@ -8,6 +8,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
 	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/internal/service"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -24,6 +25,8 @@ func TestSizes(t *testing.T) {
 	}
 	for what, want := range map[string]string{
 		"a batch": fmt.Sprintf("%s runs", thousands(state.MaxBatch)),
+		"`output_schema` of all runs of a batch": fmt.Sprintf("%s values, regular expressions of %s instructions, %s,000 bytes",
+			thousands(jsonschema.MaxBatchValues), thousands(jsonschema.MaxAllPatterns), thousands(jsonschema.MaxBatchWeight/1000)),
 		"signals that wait for a run's next turn": fmt.Sprintf("%s, with %d MiB together", thousands(state.MaxSignals), state.MaxSignalBytes>>20),
 		"values of [variables]":                   fmt.Sprintf("%d KiB of JSON", agent.MaxVariableValues>>10),
 		"an uploaded [file]":                      fmt.Sprintf("%d MiB", service.DefaultMaxFile>>20),

@@ -556,3 +556,24 @@ func TestWaitBatchReports(t *testing.T) {
 		t.Error("WaitBatch for a batch that does not exist waits")
 	}
 }
+
+// The output schemas of the runs of a batch have limits together; runs with the same schema share it.
+func TestBatchOfHostileSchemas(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.put("a", `{"model": {"provider": "scripted"}}`)
+	batch := func(title func(int) int) string {
+		var runs []string
+		for i := range 60 {
+			runs = append(runs, fmt.Sprintf(`{"agent": "a", "input": "x", "output_schema": {"title": "%d", "properties": {%s}}}`, title(i), `"p": {"pattern": "(a?){900}"}, "q": {"pattern": "(a?){900}"}`))
+		}
+		return `{"max_parallel": 1, "runs": [` + strings.Join(runs, ",") + `]}`
+	}
+	code, _, p := s.call("POST", "/v1/runs:batch", batch(func(i int) int { return i }))
+	if want := "output_schema: the regular expressions of the output schemas of the batch are together too complex"; code != 400 || p["code"] != "invalid_request" || !strings.Contains(fmt.Sprint(p["detail"]), want) {
+		t.Errorf("a batch with distinct schemas = %d %.300v, want %s", code, p, want)
+	}
+	if code, _, p := s.call("POST", "/v1/runs:batch", batch(func(int) int { return 0 })); code != 202 {
+		t.Errorf("a batch with one schema = %d %.300v", code, p)
+	}
+}

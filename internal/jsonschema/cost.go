@@ -13,7 +13,7 @@ const (
 	maxSchemaWeight = 16_000_000 // sum over the bytes of a schema of the levels that each is below
 	maxPattern      = 10_000     // instructions of one regular expression
 	maxPatterns     = 50_000     // instructions of all regular expressions of a schema
-	MaxAllPatterns  = 200_000    // instructions of all regular expressions of a definition; they compile in some 0.2 s
+	MaxAllPatterns  = 200_000    // instructions of all regular expressions of a definition or a batch; they compile in some 0.2 s
 	maxSteps        = 500_000    // steps of one check of a value
 	maxTurnSteps    = 1_000_000  // steps of all checks of the calls of one turn, or of the variables of one request
 	patternSteps    = 16         // instructions of a regular expression that count as one step for each byte of the text
@@ -38,9 +38,9 @@ func Values(raw []byte) int {
 	return values
 }
 
-// boundSize returns an error if reading the schema raw would cost too much. The library reads each part once for each
-// level that the part is below.
-func boundSize(raw []byte) error {
+// weightOf returns the number of bytes of a schema, each counted once for each level around it: the library reads each
+// part once for each level that the part is below.
+func weightOf(raw []byte) int {
 	weight, depth, text, escaped := 0, 0, false, false
 	for _, b := range raw {
 		weight += depth
@@ -58,10 +58,15 @@ func boundSize(raw []byte) error {
 			depth--
 		}
 	}
+	return weight
+}
+
+// boundSize returns an error if reading the schema raw would cost too much.
+func boundSize(raw []byte) error {
 	if Values(raw) > MaxValues {
 		return fmt.Errorf("the schema has more than %d values (objects, lists, texts and numbers together): shorten lists such as enum, or split it", MaxValues)
 	}
-	if weight > maxSchemaWeight {
+	if weight := weightOf(raw); weight > maxSchemaWeight {
 		return fmt.Errorf("the schema is too large and nested too deep: %d bytes, each counted once for each level around it, at most %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/file"
+	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -142,12 +143,12 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 	agents := map[string]*agent.Agent{} // one version for all
 	runs := make([]state.State, size)
 	var instructions batchInstructions
-	files := map[string]file.File{}
+	files, schemas := map[string]file.File{}, jsonschema.NewBatch()
 	for i, raw := range in.Runs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		sub := submission{caller: caller, files: files}
+		sub := submission{caller: caller, files: files, schemas: schemas}
 		a, err := s.batchRun(ctx, raw, &sub, agents)
 		if err != nil {
 			return nil, inRun(i, err)

@@ -184,6 +184,7 @@ type submission struct {
 	replyTo   string
 	trace     string               // a W3C traceparent from the submitter
 	files     map[string]file.File // files that were read for other runs of a batch; may be nil
+	schemas   *jsonschema.Batch    // of the runs of a batch; may be nil
 }
 
 // storeKey returns the submission's idempotency key in the store. Each source of keys (callers, users of tokens,
@@ -438,6 +439,9 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 	if err := s.describe(ctx, sub.caller.Tenant, a, messages, sub.files, maxFileParts); err != nil {
 		return state.State{}, err
 	}
+	if sub.schemas == nil {
+		sub.schemas = jsonschema.NewBatch()
+	}
 	if string(req.OutputSchema) == "null" {
 		req.OutputSchema = nil
 	}
@@ -446,7 +450,7 @@ func (s *Submissions) runOf(ctx context.Context, sub submission, a *agent.Agent,
 		Metadata: req.Metadata, Limits: a.Tighten(limits, now), OutputSchema: req.OutputSchema, Variables: given(req.Variables), Stream: req.Stream, ReplyTo: sub.replyTo,
 		Webhook: cmp.Or(req.Webhook, webhookOf(req.Agent, a)), Batch: batch, Facts: state.Facts{Confidence: req.Confidence},
 	}
-	if err := verify(&run, req, a); err != nil {
+	if err := verify(&run, req, a, sub.schemas); err != nil {
 		return state.State{}, err
 	}
 	if req.Webhook != nil {
@@ -482,7 +486,7 @@ func invalid(format string, args ...any) error {
 }
 
 // verify checks the fields of a submission that do not depend on the input.
-func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
+func verify(run *state.State, req api.SubmitRequest, a *agent.Agent, schemas *jsonschema.Batch) error {
 	if run.Priority == "" {
 		run.Priority = state.Normal
 	}
@@ -496,7 +500,7 @@ func verify(run *state.State, req api.SubmitRequest, a *agent.Agent) error {
 		if err := a.CheckOutput(); err != nil {
 			return invalid("output_schema: %v", err)
 		}
-		if err := jsonschema.Check(req.OutputSchema); err != nil {
+		if err := schemas.Check(req.OutputSchema); err != nil {
 			return invalid("output_schema: %v", err)
 		}
 	}
