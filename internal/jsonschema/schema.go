@@ -126,7 +126,7 @@ func Check(raw json.RawMessage) error {
 
 // ValidateOutput returns text as compact JSON, or an error if it is not JSON that schema admits.
 func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error) {
-	r, err := Compile(schema, alone())
+	r, err := recent.compile(schema)
 	if err != nil {
 		return nil, err
 	}
