@@ -85,7 +85,7 @@ type Redis struct {
 	// Confirm names the copies that must have a write before the store acknowledges it, except for writes that may be
 	// lost, such as those of leases (see redisstore.Config): off for none but the memory of the server, replicas:N for
 	// the memory of N replicas, aof for the append-only file of the server, or aof:N for that file and those of N
-	// replicas. A write that is not confirmed within a second fails, but may be stored all the same. Default off.
+	// replicas. A write that is not confirmed within a second fails, but may still be stored. Default off.
 	Confirm string
 }
 

@@ -37,13 +37,13 @@ type Deployment struct {
 	close   func()
 }
 
-// Open connects to the servers and creates missing streams. Of existing streams it tries to raise replicas and size
-// limits that are too low, and to set the age of events. Then it checks the settings of the servers: it fails at those
-// with which runs cannot be kept or executed correctly, such as eviction in Redis, and only logs others, although they
-// may lose runs when a server fails, such as a Redis without an append-only file. The error joins the mistakes in o
-// that Open finds first; it reports others, such as those in an address, a login, a prefix or a key, only when these
-// are corrected. ctx bounds the call, without the attempt to connect to NATS, and not the Deployment. If the error is
-// nil, the caller must call Close.
+// Open connects to the servers and creates missing streams. It tries to raise replicas and size limits of existing
+// streams that are too low, and to set the age of events. Then it checks the settings of the servers: it fails if they
+// cannot keep or execute runs correctly, as with eviction in Redis, and only logs others, although they may lose runs
+// when a server fails, such as a Redis without an append-only file. The error joins the mistakes in o that Open finds
+// first; it reports others, such as those in an address, a login, a prefix or a key, only when these are corrected. ctx
+// bounds the call, without the attempt to connect to NATS, and not the Deployment. If the error is nil, the caller must
+// call Close.
 func Open(ctx context.Context, o Options) (*Deployment, error) {
 	o.Name, o.Tenant = cmp.Or(o.Name, "turnpike"), cmp.Or(o.Tenant, state.DefaultTenant)
 	kind, err := o.checked()

@@ -41,8 +41,8 @@ type Deployment struct {
 	closer []func()
 }
 
-// Open connects to NATS and to the store, unless cfg has them, and creates missing streams. Of existing streams it
-// tries to raise replicas and size limits that are too low, and to set the age of events. It checks the settings of
+// Open connects to NATS and to the store, unless cfg has them, and creates missing streams. It tries to raise
+// replicas and size limits of existing streams that are too low, and to set the age of events. It checks the settings of
 // what it opened and of a Store that is a state.Checker: the error has a line for each fatal finding, and Open logs the
 // others, although some of these may lose runs when a server fails. Errors never contain credentials. ctx bounds the
 // call, without the attempt to connect to NATS, and not the deployment. If the error is nil, the caller must call Close.

@@ -10,7 +10,7 @@
 //
 // # Guarantees
 //
-//   - [Open] refuses servers with which runs cannot be kept or executed correctly, with one line for each finding.
+//   - [Open] refuses servers that cannot keep or execute runs correctly, with one line for each finding.
 //   - The package links no provider's SDK and no kind of tool that needs one: those are values in
 //     [worker.Config]. TestProcessesLinkWhatTheyUse fails otherwise.
 package deploy

@@ -15,7 +15,7 @@ import (
 const leastHeartbeat = 20 * time.Millisecond
 
 // CheckLease refuses a heartbeat interval below leastHeartbeat, and a lease that is not longer than the
-// upkeep.MissedHeartbeats intervals after which a worker counts as dead. Gateways must check both, too: they give the
+// upkeep.MissedHeartbeats intervals after which a worker counts as dead. Gateways must also check both: they give the
 // lease to the consumers of turns.
 func CheckLease(lease, heartbeat time.Duration) error {
 	var errs []error

@@ -43,7 +43,7 @@ type Options struct {
 	MaxParallel int // maximum number of runs in flight; default 10
 
 	// Progress, if not nil, is called for each run that has ended or was deleted, with the number of these runs so far
-	// and of all runs. It counts first the runs of cases, then anew those of judges, and in a continued evaluation also
+	// and of all runs. It counts first the runs of cases, then, from 0, those of judges, and in a continued evaluation also
 	// those that ended before. It is not called concurrently.
 	Progress func(ended, all int)
 }

@@ -22,8 +22,8 @@ type fields struct {
 	types map[string]reflect.Type
 }
 
-// known has the fields of each type that was asked for: finding them takes far longer than looking them up, and untrusted
-// documents have many objects.
+// known has the fields of each type that was looked up: finding them takes far longer than looking them up, and
+// untrusted documents have many objects.
 var known sync.Map
 
 func of(t reflect.Type) *fields {

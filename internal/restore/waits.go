@@ -40,7 +40,7 @@ func childrenOf(st state.State) []state.RunID {
 	return ids
 }
 
-// addWaiters adds the waiters that may have continued since the copy was made, because a run for which they wait was
+// addWaiters adds the waiters that may have continued since the copy was made, because a run that they wait for was
 // found, has ended or is missing. If those were aborted and the waiters were not, they would continue for certain.
 func (r *Review) addWaiters(ctx context.Context, w waiters, found map[state.RunID]api.RestoreRun) error {
 	s := search{store: r.store, waiters: w, found: found, others: map[state.RunID]other{}}

@@ -170,7 +170,7 @@ func (w *Watch) Run(ctx context.Context) {
 // Look compares the mark in the store with that on the bus, and advances both if the store is not behind. The first
 // Look only compares if there is a mark on the bus, and so does each Look while the deployment waits. If another
 // process has advanced the mark on the bus since the last Look, that process has found the store in order: unless the
-// deployment waits, Look then neither compares nor advances. After an error, Status may still be that of the previous
+// deployment waits, Look then does not compare or advance. After an error, Status may still be that of the previous
 // Look.
 func (w *Watch) Look(ctx context.Context) error { return w.look(ctx, false) }
 

@@ -23,7 +23,7 @@ const (
 )
 
 // CancelMany requests the end of the newest runs in flight of the caller's tenant that match a filter: at most 1,000
-// (cancelAtOnce), and often fewer. More runs may match if there is a NextCursor, with which the next request continues.
+// (cancelAtOnce), and often fewer. More runs may match if there is a NextCursor, which the next request passes.
 // If the abort of a run fails, CancelMany still tries the others, and then returns the error. The caller may repeat the
 // request: a run with a pending abort keeps it. With DryRun CancelMany only lists the runs.
 func (s *Runs) CancelMany(ctx context.Context, c access.Caller, req api.CancelRunsRequest) (api.CanceledRuns, error) {

@@ -351,7 +351,7 @@ const slotWait = 2 * time.Millisecond
 
 // next returns a message of a queue, with a slot for it. It requests at most as many messages of that queue as the
 // worker has free slots, and of a queue for noisy tenants at most as many as may work, so that messages beyond that go
-// to idle workers. If other queues take the slots meanwhile, and none becomes free soon, it returns the message to the
+// to idle workers. If other queues take the slots before that, and none becomes free soon, it returns the message to the
 // bus, and waits for another one.
 func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue) (bus.TurnDelivery, error) {
 	for {

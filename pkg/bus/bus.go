@@ -283,7 +283,7 @@ const HeaderStatus = "Status"
 // HeaderStatus.
 //
 // ParseAbort returns false for a server's response: if status is not empty, or if the body is a JSON object with other
-// members but neither reason nor version. JetStream sends its responses to any reply subject that a requester names,
+// members but no reason and no version. JetStream sends its responses to any reply subject that a requester names,
 // whatever the requester may publish to, so a tenant could otherwise abort another tenant's runs with a submission.
 func ParseAbort(body []byte, status string) (Abort, bool) {
 	var a Abort

@@ -15,7 +15,7 @@ var (
 	ErrNotFound = errors.New("not found")
 
 	// ErrFenced reports that the lease of the run, or the claim of the timer, that the caller names is not in force: it
-	// was lost, or has ended. The caller must then not ack or nak the message of the run's turn, nor publish events of
+	// was lost, or has ended. The caller must then not ack or nak the message of the run's turn, or publish events of
 	// the run. It may still report late results and its pause: see Turns.Record and Turns.Release.
 	ErrFenced = errors.New("the lease is lost: nothing to do, another worker continues the work")
 

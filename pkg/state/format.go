@@ -81,7 +81,7 @@ func DecodeState[T string | []byte](text T) (State, error) {
 
 // DecodeHeader decodes the two parts of a header. fixed is empty if changing holds the complete header.
 // If neither part has the id, the caller must set it. If the format is newer, DecodeHeader returns
-// ErrFormat, and a State of which only Format is valid. Any other error means that the data is damaged.
+// ErrFormat, and a State with nothing but a Format. Any other error means that the data is damaged.
 func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 	text := string(changing)
 	s := State{Tenant: DefaultTenant}

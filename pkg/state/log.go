@@ -92,7 +92,7 @@ type Entry struct {
 	Message *Message `json:"message,omitempty"`
 
 	// StopReason and Usage of model.message, and FailedCalls, the number of calls that failed before the one that
-	// succeeded. Usage of message.compacted is the cost of asking a model for a summary, nil if none was asked, and
+	// succeeded. Usage of message.compacted is the cost of asking a model for a summary, nil if no model was called, and
 	// Usage of message.tombstoned that of the response that broke off. Usage of a transition with the reason Recovered
 	// is an estimate of earlier attempts' model calls that no entry records.
 	StopReason  string `json:"stop_reason,omitempty"`

@@ -58,7 +58,7 @@ type Store interface {
 // ended is also due after the delay of the call, because it is not finalized yet, or at its State.Due if that is
 // earlier.
 //
-// A store neither reads nor changes a run in a newer format (State.CheckFormat). Claim then returns
+// A store does not read or change a run in a newer format (State.CheckFormat). Claim then returns
 // ClaimUnsupportedFormat. Sweep, Evict, List and Counts may omit the run. Other methods return ErrFormat if they would
 // have to read or change the run; those of a lease may return ErrFenced instead.
 //

@@ -27,7 +27,7 @@ type Tool struct {
 	Concurrency int
 
 	// Handler makes one call. The text of its error is shown to the model, up to 64 KiB. Its context ends at the call's
-	// deadline, or when the caller cancels the call; nobody reads an answer after that. Handler must be safe for
+	// deadline, or when the caller cancels the call; an answer after that has no reader. Handler must be safe for
 	// concurrent use, and should take effect only once for each Call.IdempotencyKey.
 	Handler func(ctx context.Context, c Call) (Result, error)
 

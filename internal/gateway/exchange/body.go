@@ -126,7 +126,7 @@ func Receive(w http.ResponseWriter, r *http.Request, memory *Memory) (*http.Requ
 // Admit allows the body of a request up to limit bytes, for an authenticated caller of the tenant. If the request
 // states its length, Admit reserves the memory for the body; otherwise reads of the body reserve it. One body reserves
 // at most the share of its tenant. The error is a problem: the stated length is too large, or there is not enough
-// memory. Later reads return it, too. Admit always admits a request without a body from Receive.
+// memory. Later reads also return it. Admit always admits a request without a body from Receive.
 func Admit(r *http.Request, tenant string, limit int64) error {
 	b, ok := r.Body.(*body)
 	if !ok {

@@ -106,7 +106,7 @@ func (p *patient) Write(b []byte) (written int, err error) {
 }
 
 // recovered runs a handler, and logs and converts a panic to an error. If a part of the response was sent, it panics
-// with http.ErrAbortHandler instead, with which net/http ends the connection or the HTTP/2 stream: a partial response
+// with http.ErrAbortHandler instead, so that net/http ends the connection or the HTTP/2 stream: a partial response
 // must not look complete. It passes on a panic with http.ErrAbortHandler.
 func (s *Server) recovered(h exchange.Handler, rec *recorder, r *http.Request) (err error) {
 	defer func() {

@@ -25,7 +25,7 @@ const (
 	listExamined = 1000
 
 	// scriptLists is the maximum number of lists in each shard that one call of a script reads, and scriptBytes that of
-	// bytes of headers: the server does nothing else meanwhile.
+	// bytes of headers: the server does nothing else during the call.
 	scriptLists = 16
 	scriptBytes = 1 << 20
 
@@ -114,7 +114,7 @@ func (l list) within(bottom, top string) (from, to string) {
 	return "[" + l.prefix + bottom, "(" + l.prefix + top
 }
 
-// lists returns sets of lists, of which each has all runs that a filter selects: by status, by agent, and by each
+// lists returns sets of lists, each with all runs that a filter selects: by status, by agent, and by each
 // indexed metadata key. The set of a metadata key has the list of its value and, for the runs older than the index,
 // those of a set without the key.
 func (s *Store) lists(ctx context.Context, f state.Filter) (sets [][]list, err error) {

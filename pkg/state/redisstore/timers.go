@@ -151,7 +151,7 @@ func (s *Store) dueTimers(ctx context.Context, kind state.TimerKind) (parts []ti
 }
 
 // ListTimers implements state.Timers. It takes two round trips, and reads up to limit names of each part; if timers are
-// removed meanwhile, it may take more.
+// removed during that, it may take more.
 func (s *Store) ListTimers(ctx context.Context, tenant string, kind state.TimerKind, after string, limit int) ([]state.Timer, error) {
 	var found []state.Timer
 	for len(found) < limit {
