@@ -3,6 +3,7 @@ package membership_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +16,13 @@ import (
 // air passes heartbeats to a gateway, unless it is out of order.
 type air struct {
 	hear   func(bus.Heartbeat)
-	broken bool
+	broken atomic.Bool
 	sent   []bus.Heartbeat
 }
 
 func (a *air) SendHeartbeat(b bus.Heartbeat) {
 	a.sent = append(a.sent, b)
-	if !a.broken && a.hear != nil {
+	if !a.broken.Load() && a.hear != nil {
 		a.hear(b)
 	}
 }
@@ -39,22 +40,23 @@ func (fleet) Hear(bus.Heartbeat, time.Time) {}
 // own, those of an older process may be missing too.
 func TestMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &air{broken: true}
-		var formats []int
-		m := membership.New(a, func(format int) { formats = append(formats, format) }, fleet{}, strings.NewReader("random"))
+		a := &air{}
+		a.broken.Store(true)
+		var format atomic.Int64
+		m := membership.New(a, func(decided int) { format.Store(int64(decided)) }, fleet{}, strings.NewReader("random"))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- m.Run(ctx) }()
 		time.Sleep(time.Minute) // the bubble's clock
 		synctest.Wait()
-		if len(formats) > 0 {
-			t.Errorf("it decided for the formats %v without hearing anything", formats)
+		if f := format.Load(); f != 0 {
+			t.Errorf("it decided for the format %d without hearing anything", f)
 		}
-		a.broken = false
+		a.broken.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(formats) == 0 || formats[len(formats)-1] != state.Format {
-			t.Errorf("it decided for the formats %v, want %d", formats, state.Format)
+		if f := format.Load(); f != state.Format {
+			t.Errorf("it decided for the format %d, want %d", f, state.Format)
 		}
 		cancel()
 		if err := <-ended; err != nil {
