@@ -89,7 +89,7 @@ func TestDeletedTenant(t *testing.T) {
 }
 
 // A metadata key is indexed from the time at which a tenant added it, however often its settings change afterwards. A
-// key that was removed and added again begins anew.
+// key that was removed and added again starts again.
 func TestIndexedFrom(t *testing.T) {
 	t.Parallel()
 	tenants := access.NewTenants(memstore.New(memstore.Config{}), "default")

@@ -113,7 +113,7 @@ func (d *deployment) behind(w *restore.Watch) (resume func()) {
 	}
 }
 
-// While a deployment waits, a process takes up and ends no turn, but keeps the results of calls that were made, and
+// While a deployment waits, a process starts and ends no turn, but keeps the results of calls that were made, and
 // takes new runs. Afterwards everything reaches the store again.
 func TestStoreDuringAWait(t *testing.T) {
 	t.Parallel()

@@ -356,7 +356,7 @@ func (c *checker) keys(place string, object map[string]any, t reflect.Type) {
 		switch {
 		case ok: // it has been said
 		case kinds && !known: // it is the kind that is wrong
-		case len(c.faults) >= maxFaults: // nobody reads what it would say
+		case len(c.faults) >= maxFaults: // it would not be reported
 			c.more++
 		case len(f.with(key)) > 0:
 			c.fault(join(place, key), "it is a key of %s of kind %s, and this one has the kind %s: remove it, or change the kind", f.what, strings.Join(f.with(key), ", "), kind)

@@ -75,7 +75,7 @@ func TestOldestStrangerGoes(t *testing.T) {
 	}
 }
 
-// A closed connection counts for nobody, and is no longer closed for others.
+// A closed connection counts for no caller, and is no longer closed for others.
 func TestClosedConnectionDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for _, state := range []http.ConnState{http.StateClosed, http.StateHijacked} {
