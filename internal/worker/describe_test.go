@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,11 +26,15 @@ import (
 type listener struct {
 	scripted.Provider
 
+	before  func()
 	mu      sync.Mutex
 	offered [][]model.ToolSpec
 }
 
 func (l *listener) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
+	if l.before != nil {
+		l.before()
+	}
 	l.mu.Lock()
 	l.offered = append(l.offered, r.Tools)
 	l.mu.Unlock()
@@ -65,57 +72,96 @@ func (services) Call(context.Context, tool.Bound, tool.Call) (tool.Result, error
 // are validated against that schema, and an upgraded service takes effect.
 func TestServicesDescribeTools(t *testing.T) {
 	t.Parallel()
-	s := newDeployment(t)
-	l := &listener{}
-	s.model = l
-	var (
-		own    = json.RawMessage(`{"type":"object","title":"own"}`)
-		first  = json.RawMessage(`{"type":"object","required":["city"]}`)
-		second = json.RawMessage(`{"type":"object"}`)
-		schema = first
-	)
-	cfg := s.config()
-	cfg.Kinds[toolspec.NATS] = services(func(names []string) map[string]tool.Description {
-		if diff := cmp.Diff([]string{"weather", "half", "broken", "gone"}, names); diff != "" {
-			t.Errorf("requested:\n%s", diff)
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.offered) > 0 {
-			schema = second
-		}
-		return map[string]tool.Description{"weather": {Text: "tells", Schema: schema}, "half": {Text: "other", Schema: first}, "broken": {Text: "tells", Schema: json.RawMessage(`{"type":7}`)}}
-	})
-	s.work(cfg)
-	call := []model.ScriptedCall{{Name: "weather", ID: "c1", Arguments: json.RawMessage(`{}`)}}
-	id := s.submit(state.Limits{}, []agent.Tool{
-		{Name: "weather", Kind: toolspec.NATS}, {Name: "half", Kind: toolspec.NATS, Schema: own}, {Name: "full", Kind: toolspec.NATS, Description: "own", Schema: own},
-		{Name: "broken", Kind: toolspec.NATS}, {Name: "gone", Kind: toolspec.NATS}, {Name: "local"},
-	}, model.Scripted{ToolCalls: call}, model.Scripted{ToolCalls: call}, model.Scripted{Text: "done"})
-	s.awaitReason(id, state.EndCompleted)
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		l := &listener{}
+		l.before = func() { time.Sleep(2 * time.Second) } // longer than the answers of services hold
+		s.model = l
+		var (
+			own    = json.RawMessage(`{"type":"object","title":"own"}`)
+			first  = json.RawMessage(`{"type":"object","required":["city"]}`)
+			second = json.RawMessage(`{"type":"object"}`)
+			schema = first
+		)
+		cfg := s.config()
+		cfg.Kinds[toolspec.NATS] = services(func(names []string) map[string]tool.Description {
+			if diff := cmp.Diff([]string{"weather", "half", "broken", "gone"}, names); diff != "" {
+				t.Errorf("requested:\n%s", diff)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.offered) > 0 {
+				schema = second
+			}
+			return map[string]tool.Description{"weather": {Text: "tells", Schema: schema}, "half": {Text: "other", Schema: first}, "broken": {Text: "tells", Schema: json.RawMessage(`{"type":7}`)}}
+		})
+		s.work(cfg)
+		call := []model.ScriptedCall{{Name: "weather", ID: "c1", Arguments: json.RawMessage(`{}`)}}
+		id := s.submit(state.Limits{}, []agent.Tool{
+			{Name: "weather", Kind: toolspec.NATS}, {Name: "half", Kind: toolspec.NATS, Schema: own}, {Name: "full", Kind: toolspec.NATS, Description: "own", Schema: own},
+			{Name: "broken", Kind: toolspec.NATS}, {Name: "gone", Kind: toolspec.NATS}, {Name: "local"},
+		}, model.Scripted{ToolCalls: call}, model.Scripted{ToolCalls: call}, model.Scripted{Text: "done"})
+		s.awaitReason(id, state.EndCompleted)
 
-	offered := func(weather json.RawMessage) []model.ToolSpec {
-		return []model.ToolSpec{
-			{Name: "weather", Description: "tells", Schema: weather}, {Name: "half", Description: "other", Schema: own}, {Name: "full", Description: "own", Schema: own},
-			{Name: "broken", Description: "tells", Schema: second}, {Name: "gone", Schema: second}, {Name: "local", Schema: second},
+		offered := func(weather json.RawMessage) []model.ToolSpec {
+			return []model.ToolSpec{
+				{Name: "weather", Description: "tells", Schema: weather}, {Name: "half", Description: "other", Schema: own}, {Name: "full", Description: "own", Schema: own},
+				{Name: "broken", Description: "tells", Schema: second}, {Name: "gone", Schema: second}, {Name: "local", Schema: second},
+			}
 		}
-	}
-	if diff := cmp.Diff([][]model.ToolSpec{offered(first), offered(second), offered(second)}, l.offered); diff != "" {
-		t.Errorf("offered:\n%s", diff)
-	}
-	log, err := s.store.Log(t.Context(), id, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var failed []bool
-	for _, e := range log {
-		if e.Type == state.EntryTool {
-			failed = append(failed, e.IsError)
+		if diff := cmp.Diff([][]model.ToolSpec{offered(first), offered(second), offered(second)}, l.offered); diff != "" {
+			t.Errorf("offered:\n%s", diff)
 		}
-	}
-	if diff := cmp.Diff([]bool{true, false}, failed); diff != "" {
-		t.Errorf("failed calls:\n%s", diff)
-	}
+		log, err := s.store.Log(t.Context(), id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failed []bool
+		for _, e := range log {
+			if e.Type == state.EntryTool {
+				failed = append(failed, e.IsError)
+			}
+		}
+		if diff := cmp.Diff([]bool{true, false}, failed); diff != "" {
+			t.Errorf("failed calls:\n%s", diff)
+		}
+	})
+}
+
+// A worker asks the services of an agent once a second, not at each of its turns, and uses what it knows between.
+func TestServicesAreAskedOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		l := &listener{}
+		s.model = l
+		var asked atomic.Int32
+		cfg := s.config()
+		cfg.Kinds[toolspec.NATS] = services(func([]string) map[string]tool.Description {
+			asked.Add(1)
+			return map[string]tool.Description{"weather": {Text: "tells"}}
+		})
+		s.work(cfg)
+		run := func() {
+			var turns []model.Scripted
+			for i := range 5 {
+				turns = append(turns, model.Scripted{ToolCalls: []model.ScriptedCall{{Name: "weather", ID: fmt.Sprint("c", i), Arguments: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))}}})
+			}
+			s.awaitReason(s.submit(state.Limits{}, []agent.Tool{{Name: "weather", Kind: toolspec.NATS}}, append(turns, model.Scripted{Text: "done"})...), state.EndCompleted)
+		}
+		for want := range int32(2) {
+			run()
+			if n := asked.Load(); n != want+1 {
+				t.Errorf("the worker asked the service %d times, want %d", n, want+1)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		for i, offered := range l.offered {
+			if offered[0].Description != "tells" {
+				t.Errorf("turn %d: the model was offered %q", i, offered[0].Description)
+			}
+		}
+	})
 }
 
 // source is a kind of source whose lists cannot be used.

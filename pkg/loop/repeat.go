@@ -124,9 +124,11 @@ func sameCalls(log []state.Entry, limit int) (same state.SameCalls) {
 			continue
 		}
 		var have []string
-		for _, c := range e.Message.Calls() {
-			h := sha256.Sum256([]byte(sign(c.Name, c.Arguments)))
-			have = append(have, hex.EncodeToString(h[:]))
+		for k := range e.Message.Parts {
+			if c := &e.Message.Parts[k]; c.Type == state.PartToolCall {
+				h := sha256.Sum256([]byte(sign(c.Name, c.Arguments)))
+				have = append(have, hex.EncodeToString(h[:]))
+			}
 		}
 		slices.Sort(have)
 		have = slices.Compact(have)

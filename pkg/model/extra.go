@@ -126,7 +126,7 @@ type Field struct {
 // itself for the built-in provider of that name.
 func (s Settings) ExtraFields(provider string) []Field {
 	var fields []Field
-	spec := BuiltinSpecs()[provider]
+	spec := builtin[provider]
 	spec.walkExtra("", s.Extra, nil, func(path string, value json.RawMessage) {
 		if fieldPath.MatchString(path) && spec.owns(path) == apart {
 			fields = append(fields, Field{path, value})

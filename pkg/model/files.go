@@ -301,7 +301,7 @@ func SendFiles(c Choice, in []state.Message) ([]state.Message, error) {
 	if !slices.ContainsFunc(in, func(m state.Message) bool { return slices.ContainsFunc(m.Parts, isFile) }) {
 		return in, nil
 	}
-	spec, out := BuiltinSpecs()[c.Provider], slices.Clone(in)
+	spec, out := builtin[c.Provider], slices.Clone(in)
 	for i, m := range in {
 		if !slices.ContainsFunc(m.Parts, isFile) {
 			continue

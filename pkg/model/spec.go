@@ -74,22 +74,23 @@ func (s Specs) HostsOfKey(key string) (hosts []string) {
 }
 
 // BuiltinSpecs returns the providers that ship with Turnpike, as a new map to which callers may add others.
-func BuiltinSpecs() Specs {
-	return Specs{
-		"scripted": {Scripted: true, Hosted: scriptedHosted},
-		"openai": {
-			APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"},
-			Takes: openAITakes, Hosted: openAIHosted, Files: openAIFiles, FileBytes: openAIFileBytes, Extra: openAIExtra, Own: openAIOwn,
-		},
-		"anthropic": {
-			Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY",
-			Takes: anthropicTakes, Hosted: anthropicHosted, Files: anthropicFiles, FileBytes: anthropicFileBytes, Extra: anthropicExtra, Own: anthropicOwn,
-		},
-		"gemini": {
-			Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini",
-			Takes: geminiTakes, Hosted: geminiHosted, Files: geminiFiles, FileBytes: geminiFileBytes, Extra: geminiExtra, Own: geminiOwn,
-		},
-	}
+func BuiltinSpecs() Specs { return maps.Clone(builtin) }
+
+// builtin are the providers that ship with Turnpike. Nothing modifies the map.
+var builtin = Specs{
+	"scripted": {Scripted: true, Hosted: scriptedHosted},
+	"openai": {
+		APIs: []API{APIResponses, APIChat}, Host: "api.openai.com:443", Key: "OPENAI_API_KEY", KeyHosts: []string{"*.api.openai.com"},
+		Takes: openAITakes, Hosted: openAIHosted, Files: openAIFiles, FileBytes: openAIFileBytes, Extra: openAIExtra, Own: openAIOwn,
+	},
+	"anthropic": {
+		Host: "api.anthropic.com:443", Key: "ANTHROPIC_API_KEY",
+		Takes: anthropicTakes, Hosted: anthropicHosted, Files: anthropicFiles, FileBytes: anthropicFileBytes, Extra: anthropicExtra, Own: anthropicOwn,
+	},
+	"gemini": {
+		Host: "generativelanguage.googleapis.com:443", Key: "GEMINI_API_KEY", System: "gcp.gemini",
+		Takes: geminiTakes, Hosted: geminiHosted, Files: geminiFiles, FileBytes: geminiFileBytes, Extra: geminiExtra, Own: geminiOwn,
+	},
 }
 
 // Described is a Provider with a Spec. Any other Provider has the zero Spec.

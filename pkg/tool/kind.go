@@ -24,8 +24,9 @@ type Kind interface {
 	// invalid_agent; a handoff to the agent is refused instead, and the run continues with its present agent.
 	Expand(t Bound, pinned json.RawMessage) ([]Definition, error)
 
-	// Describe returns, by name, the descriptions of tools whose server describes them (Needs.Described). The worker
-	// calls it at every turn, so it must cache. It omits tools whose server does not answer.
+	// Describe returns, by name, the descriptions of tools whose server describes them (Needs.Described). While a
+	// version of an agent has turns, the worker calls it about once a second, and models may see answers that are a
+	// second old. It omits tools whose server does not answer.
 	Describe(ctx context.Context, tools []Bound) map[string]Description
 
 	// Call makes one call, as a Tool does.

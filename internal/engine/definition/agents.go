@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -69,14 +70,15 @@ type agentKey struct {
 	version int
 }
 
-// bound is a version of an agent with its loops. It does not change.
+// bound is a version of an agent with its loops. Only asked changes.
 type bound struct {
 	agent *agent.Agent
 	loops map[string]loop.Loop
 
 	def         agent.Definition
 	undescribed []undescribed
-	said        map[string]tool.Description
+	said        map[string]tool.Description // nil: no kind has been asked
+	asked       atomic.Int64                // when said was last requested, in nanoseconds since 1970
 }
 
 // InvalidError reports that the agent of a run cannot be used by this worker, and that no retry here changes

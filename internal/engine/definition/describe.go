@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/jsonschema"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
@@ -35,18 +36,23 @@ func (a *Agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 	return all
 }
 
+// askAgain is the time for which a worker uses the descriptions of services before it asks their kinds again.
+const askAgain = time.Second
+
 // described returns an agent with the descriptions that its definition leaves to the services
 // behind its tools. A service may change its description from turn to turn; an author who does
-// not want that writes the description into the definition. The error is an *InvalidError.
+// not want that writes the description into the definition. The answers of the kinds hold for askAgain;
+// then one turn asks, and the others use the old answers until it has the new ones. The error is an
+// *InvalidError.
 func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
-	if len(b.undescribed) == 0 {
+	if len(b.undescribed) == 0 || !b.mustAsk() {
 		return b, nil
 	}
 	said := map[string]tool.Description{}
 	for _, u := range b.undescribed {
 		maps.Copy(said, a.ask(ctx, u))
 	}
-	if maps.EqualFunc(said, b.said, func(x, y tool.Description) bool { return x.Text == y.Text && bytes.Equal(x.Schema, y.Schema) }) {
+	if b.said != nil && maps.EqualFunc(said, b.said, func(x, y tool.Description) bool { return x.Text == y.Text && bytes.Equal(x.Schema, y.Schema) }) {
 		return b, nil
 	}
 	def := b.def
@@ -66,11 +72,20 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	}
 	next, err := a.compile(key, def)
 	if err != nil {
+		b.asked.Store(0) // so that every turn reports it
 		return nil, &InvalidError{fmt.Errorf("the definition is not valid with the descriptions that services give of their tools: %w: correct the services, or write description and schema of these tools into the definition", err)}
 	}
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
+	next.asked.Store(time.Now().UnixNano())
 	a.put(key, next)
 	return next, nil
+}
+
+// mustAsk reports whether the caller must ask the kinds for descriptions. While nothing is known, every caller must.
+func (b *bound) mustAsk() bool {
+	now, asked := time.Now().UnixNano(), b.asked.Load()
+	age := time.Duration(now - asked) // negative if the clock was set back
+	return b.said == nil || (age < 0 || age >= askAgain) && b.asked.CompareAndSwap(asked, now)
 }
 
 // ask requests the descriptions of tools from their kind. If the kind does not answer in time, or panics, the

@@ -51,7 +51,7 @@ func eachFile(messages []state.Message, f func(p *state.Part, inResult bool)) {
 // of users, and as many files of tool results as fit in addition. It goes through those from the latest backwards, and
 // stops at the first that does not fit. Adapters replace the other files with a remark.
 func loaded(provider string, messages []state.Message) map[string]int64 {
-	room := model.BuiltinSpecs()[provider].FileBytes
+	room := builtin[provider].FileBytes
 	if room == 0 {
 		room = resultFileBytes
 	}

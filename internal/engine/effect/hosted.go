@@ -24,7 +24,7 @@ func (ms *models) affordable(s *state.State, m agent.Model, tools []model.Provid
 	if used := s.Usage.CostUSD; used != nil {
 		left -= *used
 	}
-	spec := model.BuiltinSpecs()[m.Provider]
+	spec := builtin[m.Provider]
 	choice := model.Choice{Provider: m.Provider, Model: m.Name, API: m.API, BaseURL: m.BaseURL, Reasoning: m.Reasoning, Settings: m.Settings}
 	var out []model.ProviderTool
 	for _, t := range tools {
