@@ -112,6 +112,7 @@ func (t *Turn) Looping() bool {
 // ones. It stops counting at limit, but adds the number in a checkpoint as a whole. Times is 0 if the last response has
 // no calls.
 func sameCalls(log []state.Entry, limit int) (same state.SameCalls) {
+	var later *state.Message
 	for i := range slices.Backward(log) {
 		e := &log[i]
 		if i == 0 && e.Checkpoint != nil {
@@ -123,16 +124,11 @@ func sameCalls(log []state.Entry, limit int) (same state.SameCalls) {
 		if e.Type != state.EntryModel || e.Message == nil {
 			continue
 		}
-		var have []string
-		for k := range e.Message.Parts {
-			if c := &e.Message.Parts[k]; c.Type == state.PartToolCall {
-				h := sha256.Sum256([]byte(sign(c.Name, c.Arguments)))
-				have = append(have, hex.EncodeToString(h[:]))
-			}
+		have := same.Calls
+		if later == nil || !equalCalls(e.Message, later) {
+			have = signCalls(e.Message)
 		}
-		slices.Sort(have)
-		have = slices.Compact(have)
-		if same.Times == 0 {
+		if later = e.Message; same.Times == 0 {
 			same.Calls = have
 		}
 		if len(have) == 0 || !slices.Equal(have, same.Calls) {
@@ -150,4 +146,36 @@ func (t *Turn) looped() Decision {
 	return t.move(state.EndToolLoop, state.Entry{
 		Detail: fmt.Sprintf("the same calls %d times in a row", t.agent.ToolLoopThreshold()), Output: t.lastText(),
 	})
+}
+
+// signCalls returns the hashes of the calls of a response, sorted, each once.
+func signCalls(m *state.Message) []string {
+	var signs []string
+	for i := range m.Parts {
+		if c := &m.Parts[i]; c.Type == state.PartToolCall {
+			h := sha256.Sum256([]byte(sign(c.Name, c.Arguments)))
+			signs = append(signs, hex.EncodeToString(h[:]))
+		}
+	}
+	slices.Sort(signs)
+	return slices.Compact(signs)
+}
+
+// equalCalls reports whether two responses have the same calls, byte for byte and in the same order.
+func equalCalls(a, b *state.Message) bool {
+	next := 0
+	for i := range a.Parts {
+		c := &a.Parts[i]
+		if c.Type != state.PartToolCall {
+			continue
+		}
+		for next < len(b.Parts) && b.Parts[next].Type != state.PartToolCall {
+			next++
+		}
+		if next == len(b.Parts) || b.Parts[next].Name != c.Name || b.Parts[next].Arguments != c.Arguments {
+			return false
+		}
+		next++
+	}
+	return !slices.ContainsFunc(b.Parts[next:], func(p state.Part) bool { return p.Type == state.PartToolCall })
 }
