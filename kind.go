@@ -1,6 +1,7 @@
 package turnpike
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -93,8 +94,14 @@ func (k *goKind) Describe(_ context.Context, tools []tool.Bound) map[string]tool
 	return all
 }
 
-// Call implements tool.Kind.
-func (k *goKind) Call(ctx context.Context, _ tool.Bound, c tool.Call) (tool.Result, error) {
+// Call implements tool.Kind. The worker has validated the arguments against the schema in b. If a definition has one of
+// its own, it may admit more than the tool.
+func (k *goKind) Call(ctx context.Context, b tool.Bound, c tool.Call) (tool.Result, error) {
+	if t, ok := k.tools[c.Name]; ok && t.schema != nil && !bytes.Equal(b.Schema, t.def.Schema) {
+		if err := t.validate(c); err != nil {
+			return tool.Error(err.Error()), nil
+		}
+	}
 	call := k.calls[c.Name]
 	if call == nil {
 		return tool.Error(fmt.Sprintf("Tool %q is not registered with this worker. Continue without it; the operator must register it, or upgrade the worker", c.Name)), nil

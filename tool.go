@@ -20,7 +20,8 @@ type Tool struct {
 	def    tool.Definition
 	in     reflect.Type
 	out    reflect.Type
-	call   tool.Func // nil: f was nil
+	schema *jsonschema.Resolved // of def.Schema; nil if that has a fault
+	call   tool.Func            // expects arguments that schema admits; nil: f was nil
 	probe  *probe
 	retry  int
 	faults []error
@@ -47,11 +48,11 @@ func NewTool[In, Out any](name, description string, f func(context.Context, In) 
 	for _, set := range opts {
 		set(&t)
 	}
-	schema := t.checkedSchema(func() (*jsonschema.Schema, error) { return jsonschema.For[In](nil) })
+	t.schema = t.checkedSchema(func() (*jsonschema.Schema, error) { return jsonschema.For[In](nil) })
 	retries := t.retry
 	if f != nil {
 		t.call = func(ctx context.Context, c tool.Call) (tool.Result, error) {
-			in, err := decode[In](schema, c)
+			in, err := decode[In](c)
 			if err != nil {
 				return tool.Error(err.Error()), nil
 			}
@@ -96,22 +97,29 @@ func (t *Tool) fault(format string, args ...any) {
 	t.faults = append(t.faults, fmt.Errorf(format, args...))
 }
 
-// decode returns the arguments of a call, or an error for the model to read.
-func decode[In any](schema *jsonschema.Resolved, c tool.Call) (in In, err error) {
+// validate returns nil if the tool's schema admits the arguments of a call, and otherwise an error for the model to read.
+func (t Tool) validate(c tool.Call) error {
 	var args map[string]any
-	if err = json.Unmarshal(c.Arguments, &args); err == nil && args == nil {
-		err = errors.New("they must be a JSON object")
-	}
-	if err == nil && schema != nil {
-		err = schema.Validate(args)
-	}
+	err := json.Unmarshal(c.Arguments, &args)
 	if err == nil {
-		err = json.Unmarshal(c.Arguments, &in)
+		err = t.schema.Validate(args)
 	}
 	if err != nil {
-		err = fmt.Errorf("Invalid arguments for tool %q: %w", c.Name, err) //nolint:staticcheck // a sentence for the model
+		return invalidArguments(c, err)
+	}
+	return nil
+}
+
+// decode returns the arguments of a call, or an error for the model to read.
+func decode[In any](c tool.Call) (in In, err error) {
+	if err = json.Unmarshal(c.Arguments, &in); err != nil {
+		err = invalidArguments(c, err)
 	}
 	return in, err
+}
+
+func invalidArguments(c tool.Call, err error) error {
+	return fmt.Errorf("Invalid arguments for tool %q: %w", c.Name, err) //nolint:staticcheck // a sentence for the model
 }
 
 // attempt calls f. It calls f again after the delay while f returns an error made by Again, retries are left, and the
@@ -239,7 +247,7 @@ func Probe[In, Out any](f func(context.Context, In) (Out, Outcome, error)) ToolO
 	p := &probe{in: reflect.TypeFor[In](), out: reflect.TypeFor[Out]()}
 	if f != nil {
 		p.call = func(ctx context.Context, c tool.Call) (tool.Result, error) {
-			in, err := decode[In](nil, c)
+			in, err := decode[In](c)
 			if err != nil {
 				return tool.Result{}, err
 			}

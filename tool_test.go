@@ -215,6 +215,13 @@ func TestTools(t *testing.T) {
 	if got := result(submit(t, d.Client, turnpike.Submission{Agent: "short", Input: "go"})); !strings.Contains(got, "Invalid arguments") {
 		t.Errorf("short: result %q", got)
 	}
+	// One with a schema of its own that admits more does not open the tool.
+	if _, err := d.PutYAML(t.Context(), []byte("{name: loose, tools: [{name: fails, schema: {type: object}}], model: {provider: scripted, responses: [{tool_calls: [{name: fails, arguments: {more: 1}}]}, {text: end}]}}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(submit(t, d.Client, turnpike.Submission{Agent: "loose", Input: "go"})); !strings.Contains(got, `Invalid arguments for tool "fails"`) {
+		t.Errorf("loose: result %q", got)
+	}
 }
 
 // One tool serves concurrent calls of many runs.

@@ -29,7 +29,8 @@ type Kind interface {
 	// second old. It omits tools whose server does not answer.
 	Describe(ctx context.Context, tools []Bound) map[string]Description
 
-	// Call makes one call, as a Tool does.
+	// Call makes one call, as a Tool does. The worker has validated the arguments against t.Schema. A probe has those of
+	// the call that it is about.
 	Call(ctx context.Context, t Bound, c Call) (Result, error)
 }
 
