@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -32,7 +33,7 @@ func Decode(data []byte, v any) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	w := walker{dec: dec, structs: map[reflect.Type]fields{}}
+	w := walker{dec: dec}
 	if err := w.walk(reflect.TypeOf(v).Elem()); err != nil {
 		if errors.Is(err, io.EOF) && len(bytes.TrimSpace(data)) > 0 {
 			err = io.ErrUnexpectedEOF
@@ -54,7 +55,7 @@ func misread(t reflect.Type, data []byte, err error) error {
 	if _, named := errors.AsType[*json.UnmarshalTypeError](err); named {
 		return err
 	}
-	w := walker{structs: map[reflect.Type]fields{}}
+	w := walker{}
 	if w.misread(t, data) && len(w.place) > 0 {
 		last := w.place[len(w.place)-1]
 		w.place = w.place[:len(w.place)-1]
@@ -71,7 +72,7 @@ func (w *walker) misread(t reflect.Type, data []byte) bool {
 	if json.Unmarshal(data, reflect.New(t).Interface()) == nil {
 		return false
 	}
-	known := w.fieldsOf(t)
+	known := fieldsOf(t)
 	var members map[string]json.RawMessage
 	if known.names == nil || json.Unmarshal(data, &members) != nil {
 		return true
@@ -99,9 +100,8 @@ func clip(text string) string {
 // walker reads a document and checks the names of its fields. Lists may have millions of elements, so it formats its
 // place only for an error.
 type walker struct {
-	dec     *json.Decoder
-	place   []step
-	structs map[reflect.Type]fields
+	dec   *json.Decoder
+	place []step
 }
 
 // step is one step on the way to a value: the name of a field, or an index of a list.
@@ -152,7 +152,7 @@ func (w *walker) walk(t reflect.Type) error {
 }
 
 func (w *walker) object(t reflect.Type) error {
-	known := w.fieldsOf(t)
+	known := fieldsOf(t)
 	seen := map[string]bool{}
 	for w.dec.More() {
 		token, err := w.dec.Token()
@@ -207,16 +207,18 @@ type fields struct {
 	names []string
 }
 
-func (w *walker) fieldsOf(t reflect.Type) fields {
+// structs has the fields of each struct that was decoded, by reflect.Type.
+var structs sync.Map
+
+func fieldsOf(t reflect.Type) fields {
 	t = concrete(t)
 	if t == nil || t.Kind() != reflect.Struct {
 		return fields{}
 	}
-	known, ok := w.structs[t]
-	if ok {
-		return known
+	if known, ok := structs.Load(t); ok {
+		return known.(fields) //nolint:forcetypeassert // it holds nothing else
 	}
-	known = fields{map[string]reflect.Type{}, []string{}}
+	known := fields{map[string]reflect.Type{}, []string{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" || !f.IsExported() {
@@ -227,7 +229,7 @@ func (w *walker) fieldsOf(t reflect.Type) fields {
 			known.names = append(known.names, name)
 		}
 	}
-	w.structs[t] = known
+	structs.Store(t, known)
 	return known
 }
 
