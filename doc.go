@@ -47,8 +47,8 @@
 //
 // Submit returns when the store has the run. A [Client] makes up to five tries of each change while the
 // servers are unavailable, and the change happens at most once per call, except that [Client.PutAgent] may
-// store some definitions twice; [Client.Upload] and [Client.DeleteFile] make one try. Nothing in this package
-// but [FromEnv] reads the environment.
+// store some definitions twice; [Client.Upload] and [Client.DeleteFile] make one try. Without [FromEnv] a
+// Deployment reads no setting, secret or API key from the environment.
 //
 // Open checks most of its options before it connects, and reports all mistakes in those at once. Contexts
 // bound the call that they are passed to, never the run. Goroutines end with the call or the loop that started them,

@@ -38,7 +38,7 @@ func (r *Run) Wait(ctx context.Context) (Info, error) {
 }
 
 // WaitIdle returns the run when it has ended, or when it waits for an approval, an answer, or the result of a call of a
-// client tool or an [Async] tool.
+// client tool or an [Async] tool. While the run also waits for a child run, it does not return for an Async tool.
 func (r *Run) WaitIdle(ctx context.Context) (Info, error) {
 	return r.until(ctx, func(i Info) bool {
 		if i.Terminal() || i.Waiting == nil {

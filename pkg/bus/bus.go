@@ -437,7 +437,7 @@ type DeadLetter struct {
 	Cut  bool   `json:"cut,omitempty"`
 
 	// Version and Events are the run's version and log length at an end that a replay can continue
-	// (DeadKind.Replays), Attempts the number of workers that took the turn.
+	// (DeadKind.Replays), Attempts the number of claims of its last turn without a commit.
 	Version  int64 `json:"version,omitempty"`
 	Events   int64 `json:"events,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`

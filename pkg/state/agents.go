@@ -10,7 +10,8 @@ import (
 const DefaultTenant = "default"
 
 // Agents keeps every version of each agent definition permanently. Names are scoped to a tenant:
-// several tenants may use the same one. A name is any text that is not empty.
+// several tenants may use the same one. A name is any text that is not empty, but names with a slash are
+// safe only if all agents have the same tenant.
 type Agents interface {
 	// PutAgent stores a definition as the next version of name. The first version is 1, and a deletion does
 	// not reset the numbers. The caller must pass the definition as json.Marshal encodes it, because stores

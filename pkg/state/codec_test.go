@@ -208,8 +208,9 @@ func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	newer := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), state.Format+1)
 	for _, text := range []string{string(newer), string(newer) + "nothing that this build can read"} {
-		if s, err := state.DecodeState(text); !errors.Is(err, state.ErrFormat) || s.Format != state.Format+1 {
-			t.Errorf("DecodeState of a newer format = %+v, %v, want ErrFormat", s, err)
+		s, err := state.DecodeState(text)
+		if d := equal(state.State{Format: state.Format + 1}, s); !errors.Is(err, state.ErrFormat) || d != "" {
+			t.Errorf("DecodeState of a newer format = %v, want ErrFormat and nothing but the format: %s", err, d)
 		}
 	}
 	for _, text := range []string{

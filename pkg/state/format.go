@@ -90,7 +90,7 @@ func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
 		s.Format = u.Int()
 	}
 	if err := s.CheckFormat(); err != nil {
-		return s, fmt.Errorf("decode state: %w", err)
+		return State{Format: s.Format}, fmt.Errorf("decode state: %w", err)
 	}
 	if s.Format <= 0 {
 		return State{}, fmt.Errorf("decode state: the header has no format: %w", ErrDamaged)

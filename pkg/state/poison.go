@@ -5,8 +5,7 @@ import "strconv"
 // Poison is the data for a replay of a run that failed without a decision of its model: poisoned,
 // or because a hook of input or stop could not answer.
 type Poison struct {
-	// Attempts is the number of workers that took the turn and did not commit it; 0 if a
-	// hook could not answer.
+	// Attempts is the number of claims of the turn without a commit; 0 if a hook could not answer.
 	Attempts int `json:"attempts"`
 
 	// Calls are the open calls that can be made again. The history has an error as the result of

@@ -106,8 +106,9 @@ type State struct {
 	// counted, because the run recovers within that turn (A6, A8).
 	ContinueTurn bool `json:"reenter,omitempty"`
 
-	// Failures is the number of consecutive turns whose model call failed. Recoveries is the number
-	// of consecutive continuations after the output limit.
+	// Failures is the number of failed model calls that the run has waited to retry with its current model, since the
+	// last response, handoff, or user message that continued it after an end. Recoveries is the number of consecutive
+	// continuations after the output limit.
 	Failures   int `json:"failures,omitempty"`
 	Recoveries int `json:"recoveries,omitempty"`
 

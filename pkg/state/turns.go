@@ -178,11 +178,11 @@ type Lease struct {
 	Worker  string
 }
 
-// Journal is what earlier attempts recorded about a turn.
+// Journal is what earlier attempts recorded about a turn. Its maps may be nil if they are empty.
 type Journal struct {
-	Started map[string]bool  // by call id: the tool may have run; not nil
-	Starts  map[string]Start // by call id: the latest Start; nil if there are none
-	Results map[string]Entry // by call id: the tool.finished or tool.reused entry; not nil
+	Started map[string]bool  // by call id: the tool may have run
+	Starts  map[string]Start // by call id: the latest Start
+	Results map[string]Entry // by call id: the tool.finished or tool.reused entry
 }
 
 // Start is the data that a worker needs to ask the tool's probe about a call.

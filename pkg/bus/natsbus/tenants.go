@@ -284,8 +284,8 @@ func (ts *tenantStreams) ensureTenantStream(ctx context.Context, tenant, kind st
 }
 
 // createTenant creates a stream with its limit if that leaves some space for others. If the server refuses that, it
-// tries the limits that less returns, until that is 0. Then it creates the stream without a limit, which Check reports.
-// A stream that another process has created meanwhile stays as it is.
+// tries the limits that less returns, until that is 0. Then it creates the stream without a limit. Check reports such
+// streams of submissions, aborts and files. A stream that another process has created meanwhile stays as it is.
 func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.StreamConfig, less func() int64) error {
 	ts.creating.Lock()
 	defer ts.creating.Unlock()

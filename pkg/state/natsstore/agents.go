@@ -57,8 +57,8 @@ func (s *Store) latest(ctx context.Context, subject string) (latest, uint64, err
 	return l, m.Sequence, nil
 }
 
-// PutAgent implements state.Agents. It creates a version first and then makes it the latest; if a
-// crash in between leaves an unused version, the next PutAgent skips it.
+// PutAgent implements state.Agents. It creates a version first and then makes it the latest. After a crash in between,
+// the next PutAgent that needs a new version makes that one the latest, before it stores its own.
 func (s *Store) PutAgent(ctx context.Context, tenant, name string, definition json.RawMessage, always bool) (state.AgentVersion, error) {
 	for range maxConflicts {
 		l, seq, err := s.latest(ctx, s.latestSubject(tenant, name))

@@ -23,8 +23,8 @@ const deletedFormat = 1 << 20
 // batchLocks is the number of records of deleted batches that one process writes concurrently.
 const batchLocks = 64
 
-// Seal implements state.Deletions. Admit refuses runs below a run that has ended, so its count does
-// not change after the seal.
+// Seal implements state.Deletions. Admit refuses runs below a run that has ended. An Admit that read the run before
+// its end may still add runs after Seal has read the list.
 func (s *Store) Seal(ctx context.Context, id state.RunID, token string) ([]state.RunID, error) {
 	err := s.update(ctx, id, func(rec *record.Record, _ time.Time) ([]state.Entry, error) {
 		if rec.Sealed == token && rec.Status.Terminal() {

@@ -186,7 +186,7 @@ func (l lists) length(keys []listKey) (n int) {
 	return n
 }
 
-// List implements state.Runs, from the index. It examines at most a thousand runs.
+// List implements state.Runs, from the index. It examines at most a thousand runs, or one more than a higher limit.
 func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 	limit := f.Limit
 	if limit <= 0 {

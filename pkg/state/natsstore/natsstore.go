@@ -378,7 +378,7 @@ const headerBytes = 256
 
 // publish stores v, as JSON, on a subject whose last message has the number last; 0 means that the subject has none. If
 // the subject has another last message, conflict reports true for the error. The error is a *state.TooLargeError if v
-// exceeds max_payload.
+// does not fit into max_payload together with a header (headerBytes).
 func (s *Store) publish(ctx context.Context, subject string, v any, last uint64) (uint64, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
