@@ -38,8 +38,8 @@ func (t TLS) credential(field string) credential.TLS {
 	return credential.TLS{CA: t.CA.value(field + ".CA"), Cert: t.Cert.value(field + ".Cert"), Key: t.Key.value(field + ".Key")}
 }
 
-// NATSLogin identifies this process to NATS. A user and a password in the URL take precedence. At most one of Creds,
-// NKey and User may be set.
+// NATSLogin identifies this process to NATS. A user and a password in the URL take precedence over NKey, User and
+// Password. At most one of Creds, NKey and User may be set.
 type NATSLogin struct {
 	Creds    Secret // a JWT and its seed, as nsc writes them
 	NKey     Secret // the seed of an nkey

@@ -56,7 +56,7 @@ type NATS struct {
 
 	// TurnStreams is the number of streams of turns, from 1 to 64; the process that opens the deployment last decides.
 	// MaxAckPending is the maximum number of unacknowledged messages of each queue of turns, in each of these streams.
-	// 0 keeps the number of streams, and allows 50,000 messages or as many as the slots of the workers need.
+	// 0 keeps the number of streams, and allows 50,000 messages, or more if the slots of the workers need more.
 	TurnStreams, MaxAckPending int
 }
 
@@ -121,8 +121,9 @@ type Options struct {
 
 	OIDC OIDC // for KeyAuth; default: API keys only
 
-	// Retention bounds how long ended runs and the event feed are kept; gateways delete older ones. The zero
-	// value keeps ended runs indefinitely.
+	// Retention bounds how long ended runs and the events of the feed are kept: gateways delete older runs, and NATS
+	// drops older events. An agent may keep its runs for a shorter time. The zero value sets no bound for runs, and keeps
+	// events for NATS.Limits.EventsAge.
 	Retention agent.Retention
 
 	// Tools, Models, Loops, Hooks, Kinds and HookKinds are what agents may name in addition to the built-in ones.

@@ -73,7 +73,7 @@ type Config struct {
 	TurnStreams int
 
 	// MaxAckPending is the maximum number of unacknowledged messages of a queue of turns, for
-	// each stream. Default 0: as many as the slots of the live workers need.
+	// each stream. Default 0: 50,000, or more if the slots of the workers need more.
 	MaxAckPending int
 
 	// StreamLimits bound the streams other than those of turns, in bytes, and the age of events in the feed,

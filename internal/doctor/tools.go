@@ -61,8 +61,8 @@ func Finder(nc *nats.Conn, prefix string, store Definitions, secretsDir string) 
 const atOnce = 16
 
 // agentFindings checks whether what the latest versions of agents refer to exists, such as services, agents and
-// secrets. It looks at the agents of the default tenant and of all stored tenants. It skips agents that this program
-// cannot compile, and beyond maxAgents agents it checks only the services of NATS tools. No finding is fatal: a service
+// secrets. It looks at the agents of the default tenant and of all stored tenants. Of agents that this program cannot
+// compile, and of those beyond maxAgents, it checks at most the services of NATS tools. No finding is fatal: a service
 // may start in a moment.
 func agentFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, store Definitions) []state.Finding {
 	stored, err := store.DocumentNames(ctx, state.TenantDocument)

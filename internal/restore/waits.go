@@ -112,8 +112,8 @@ func (s *search) mayHaveContinued(ctx context.Context, w *waiter) (bool, error) 
 	return false, nil
 }
 
-// mayHaveStarted reports whether no run before a pending one is certain to be still in the lane: a run that has started
-// shows that those before it have left.
+// mayHaveStarted reports whether a run that is pending in the store may have started since the copy was made: unless a
+// run before it is certain to be still in the lane. A run that has started shows that those before it have left.
 func (s *search) mayHaveStarted(ctx context.Context, pending state.State) (bool, error) {
 	for step := -1; ; step-- {
 		id, ok := pending.InLane(step)

@@ -197,8 +197,9 @@ func inRun(i int, err error) error {
 }
 
 // createBatch stores the runs of a batch, starts those that may start, and returns the id of the first. The first run
-// takes the key and determines the ids of all, so a batch that is submitted again with its key is the same batch,
-// unless the first run was deleted: that frees the key. createBatch then creates the missing runs, except deleted ones.
+// takes the key and determines the ids of all. So a batch that is submitted again with its key is the same batch, of
+// which createBatch creates the missing runs, except deleted ones. But if the first run was deleted, that has freed the
+// key, and createBatch creates another batch.
 //
 // MaxParallel divides a batch into that many sequences, in each of which one run starts after another (see
 // state.State.InLane). createBatch stores each run after its predecessor. It starts a run that has a successor only

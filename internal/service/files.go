@@ -203,7 +203,8 @@ func (s *Files) List(ctx context.Context, c access.Caller, p Page) (api.Page[api
 	})
 }
 
-// Delete deletes a file. The problem is file_in_use if a run or a schedule refers to it.
+// Delete deletes a file. The problem is file_in_use if a run or a schedule refers to it, if a request that names it is
+// in progress, or if another request is deleting it.
 func (s *Files) Delete(ctx context.Context, c access.Caller, id string) error {
 	if err := s.permit(ctx, c, DeleteFile); err != nil {
 		return err

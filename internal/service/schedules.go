@@ -425,7 +425,8 @@ func (s *Schedules) pause(ctx context.Context, c access.Caller, name string, pau
 }
 
 // Run starts the run of a schedule now, even if the schedule is paused or an earlier run has not ended. Calls with the
-// same key return the same run until that is deleted; each call with an empty key starts another.
+// same key return the same run for at least a week, unless that is deleted before; each call with an empty key starts
+// another.
 func (s *Schedules) Run(ctx context.Context, c access.Caller, name, key string) (state.State, error) {
 	if err := s.permit(ctx, c, RunSchedule); err != nil {
 		return state.State{}, err

@@ -240,8 +240,9 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 }
 
 // submitRecent submits a run of the latest version of its agent that this gateway has read, without reading it again.
-// The error is state.ErrChanged if the agent must be read: it is unknown here, the submission names a version, or the
-// agent has changed. If submitRecent has recorded that the run uses its files, it then sets the id of sub.
+// The error is state.ErrChanged if the agent must be read: it is unknown here, the submission names a version, the agent
+// has changed, or the version that this gateway has read refuses the submission. If submitRecent has recorded files as
+// used by the run, it sets the id of sub, so that the next attempt creates the run under the same id.
 func (s *Submissions) submitRecent(ctx context.Context, sub *submission) (state.State, error) {
 	a, ok := s.defs.lastRead(sub.caller.Tenant, sub.req.Agent)
 	if !ok || cmp.Or(sub.version, sub.req.AgentVersion) != 0 {

@@ -60,10 +60,10 @@ func (c *Client) PutTenant(ctx context.Context, name string, s TenantSettings) (
 }
 
 // DeleteTenant deletes a tenant with its settings, schedules, hooks, triggers, memories, evaluations and files. Its
-// runs and agents stay, but model calls that need a deleted file fail. Until PutTenant stores the tenant again, it is
-// suspended, unless it is the tenant default or the gateway's default tenant. After an error a part may be deleted, and
-// a repetition deletes the rest. The error has CodeTenantNotFound if the tenant was not stored; the other data is then
-// deleted nevertheless.
+// runs, agents and keys stay, but model calls that need a deleted file fail. Until PutTenant stores the tenant again, it
+// is suspended, unless it is the tenant default or the gateway's default tenant. The error has CodeTenantNotFound if the
+// tenant is not stored; nothing is deleted then. After another error a part may be deleted, and a repetition deletes the
+// rest.
 func (c *Client) DeleteTenant(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/tenants/"+url.PathEscape(name), nil, nil, nil)
 }

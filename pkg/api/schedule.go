@@ -35,8 +35,8 @@ type ScheduleSettings struct {
 	Paused bool `json:"paused,omitempty"` // the schedule does not fire
 
 	// CatchUp bounds how late the schedule decides to fire: after an outage it fires only for the latest instant, and
-	// only if that was at most CatchUp ago. A firing that waits for another run (OverlapQueueOne) may start later. From
-	// one minute to 24 hours. Nil means 10 minutes.
+	// only if that, with its delay by Jitter, was at most CatchUp ago. A firing that waits for another run
+	// (OverlapQueueOne) may start later. From one minute to 24 hours. Nil means 10 minutes.
 	CatchUp *model.Duration `json:"catch_up,omitempty"`
 }
 

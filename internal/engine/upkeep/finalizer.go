@@ -131,7 +131,7 @@ func (f *Finalizer) length(ctx context.Context, id state.RunID, done int64) (int
 }
 
 // Finalize does the work that follows when a run waits or ends. If the run waits, it starts the child runs. If the run
-// has ended, it stores a dead letter if the run is lost or only a replay can continue it, and then sends the outcome to
+// has ended, it stores a dead letter if the run is lost or a replay can continue it, and then sends the outcome to
 // the run's parent and to the subject that the submitter named for it. In both cases it then queues the events for the
 // run's webhook, starts the next run of the batch if that may start, publishes the rest of the events to the event
 // feed, and calls MarkFinalized. entries is the length of the log, and its first done entries are known to be
@@ -220,7 +220,7 @@ func (f *Finalizer) reply(ctx context.Context, s state.State) error {
 	return f.bus.Reply(ctx, s.Tenant, s.ReplyTo, data)
 }
 
-// bury stores a dead letter, with the cause, about a run that the store has lost or that only a replay can continue.
+// bury stores a dead letter, with the cause, about a run that the store has lost or that a replay can continue.
 func (f *Finalizer) bury(ctx context.Context, s state.State, events int64) error {
 	letter := bus.DeadLetter{
 		Kind: bus.DeadPoisoned, Tenant: s.Tenant, Lane: s.Priority, Run: s.ID, Version: s.Version, Events: events,

@@ -33,10 +33,11 @@
 // this process. With Landlock that holds only for processes that stay in its process group, and
 // before Linux 6.12 the program may send signals to processes of the same user.
 //
-// If this process may create cgroups, the memory limit applies to all processes of a program in
-// total; otherwise it applies to each of them, and does not count files in memory. [Report] tells
-// which. A program may have at most 512 processes and threads. With Landlock without cgroups only
-// the system's limit for the user applies.
+// If this process may create cgroups, the kernel limits the memory of all processes of a program in
+// total, and their processes and threads to 512. Otherwise it limits the memory of each of them, not
+// counting files in memory, and with namespaces the processes and threads of a program. This process then
+// measures a program every 200 ms, and ends it if it uses more memory in total or has more than 512
+// processes. [Report] tells which.
 //
 // # How it starts
 //

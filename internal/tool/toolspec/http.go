@@ -30,7 +30,7 @@ var (
 	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 )
 
-// Check returns an error that joins the mistakes in a template, or nil.
+// Check returns an error about one mistake in a template, or nil if it has none.
 func (r Request) Check() error {
 	if !slices.Contains(Methods(), r.Verb()) {
 		return fmt.Errorf("method: it is %q: write one of %s", r.Method, strings.Join(Methods(), ", "))

@@ -20,7 +20,7 @@ type Server struct {
 
 var variable = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// Check returns an error that joins the mistakes in s, or nil.
+// Check returns an error about one mistake in s, or nil if it has none.
 func (s Server) Check() error {
 	if (len(s.Command) == 0) == (s.URL == "") {
 		return errors.New("an MCP server needs a command or a url: give exactly one, a command as a list such as [npx, some-server]")
