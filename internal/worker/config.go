@@ -149,8 +149,8 @@ type Config struct {
 	// 20 s.
 	ShutdownGrace time.Duration
 
-	// CheckpointBytes is the memory of a run's log, from its last checkpoint on, above which a turn begins with the
-	// next checkpoint. Default 1 MiB.
+	// CheckpointBytes is the memory that the entries of a run's log after its last checkpoint may take, in addition to
+	// the size of that checkpoint: above it a turn begins with the next checkpoint. Default 1 MiB.
 	CheckpointBytes int64
 
 	// MaxAttempts is the number of claims of a turn without a commit after which its run ends poisoned. Claims that a

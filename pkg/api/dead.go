@@ -31,7 +31,8 @@ type DeadLetter struct {
 	Cause string     `json:"cause"`
 	At    state.Time `json:"at"`
 
-	// Version of the run when it ended poisoned, and the number of attempts of its turn; both 0 for other kinds.
+	// Version is that of the run when it ended, for the kinds poisoned, lost, input_hook_failed and stop_hook_failed.
+	// Attempts is the number of claims of its last turn without a commit, for poisoned. For other kinds they are 0.
 	Version  int64 `json:"version"`
 	Attempts int   `json:"attempts"`
 
@@ -43,7 +44,7 @@ type DeadLetter struct {
 	Advice string  `json:"advice"`
 }
 
-// DeadCall is a tool call that was open when its run ended poisoned.
+// DeadCall is a tool call that was open when its run ended.
 type DeadCall struct {
 	ID        string `json:"id"`
 	Tool      string `json:"tool"`

@@ -436,8 +436,9 @@ type DeadLetter struct {
 	Data string `json:"data"`
 	Cut  bool   `json:"cut,omitempty"`
 
-	// Version and Events are the run's version and log length at an end that a replay can continue
-	// (DeadKind.Replays), Attempts the number of claims of its last turn without a commit.
+	// Version and Events are the run's version and log length when it ended, for the kinds of DeadKind.Unique.
+	// Events of DeadWebhook is the number of the event. Attempts is the number of claims of the run's last turn without a
+	// commit, for DeadPoisoned.
 	Version  int64 `json:"version,omitempty"`
 	Events   int64 `json:"events,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`

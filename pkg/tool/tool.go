@@ -34,7 +34,8 @@ type Call struct {
 	// Metadata is that of the run. The tool must not change it.
 	Metadata map[string]string
 
-	// Log is the history of the run before this turn, from its last checkpoint on. The tool must not change it.
+	// Log is the history of the run up to the response that makes this call, from its last checkpoint on. It may have
+	// results of earlier calls of that response. The tool must not change it.
 	Log []state.Entry
 
 	// Arguments is a JSON object.
@@ -158,7 +159,7 @@ func Batches(names []string, serial func(name string) bool) [][]int {
 	return batches
 }
 
-// MaxResult is the largest max_result, in bytes, unless the operator allows more.
+// MaxResult is the largest max_result, in bytes, unless the operator sets another bound.
 const MaxResult = 4 << 20
 
 // Limit returns the maximum number of bytes of Content that the caller accepts.

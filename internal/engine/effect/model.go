@@ -92,7 +92,7 @@ type modelCall struct {
 	files       *admission.Reservation // of the contents that req has
 	breaker     string                 // name of the breaker that guards it; "": none
 	timeout     time.Duration
-	asked       int // requests to this model before this turn
+	asked       int // requests to this model before this call
 	deltas      *deltaStream
 
 	resp   model.Response // of the last try, like last, sent, blind and spent

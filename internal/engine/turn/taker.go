@@ -41,8 +41,8 @@ type Config struct {
 	Worker      string // names the worker in leases and in the audit trail
 	MaxAttempts int    // attempts at a turn; the next claim ends the run as poisoned
 
-	// CheckpointBytes is the memory of a log, from its last checkpoint on, above which a turn begins with the next
-	// checkpoint; 0 means the constant CheckpointBytes.
+	// CheckpointBytes is the memory that the entries of a log after its last checkpoint may take, in addition to the
+	// size of that checkpoint: above it a turn begins with the next one. 0 means the constant CheckpointBytes.
 	CheckpointBytes int64
 
 	Periods upkeep.Periods
