@@ -27,8 +27,11 @@ func Wanted(w *state.Webhook, e *state.Entry) bool {
 	return w.Wants(e.Type)
 }
 
-// HasEarlier reports whether a run with a webhook may have had an event before its latest one.
-func HasEarlier(s state.State) bool { return s.TurnBase > 0 || s.Webhook.Wants(state.EntryWaiting) }
+// HasEarlier reports whether a run with a webhook may have had an event before its latest one: it has continued after an
+// end, or its webhook receives waits. A run that ended in its first turn, or that was replayed, has no TurnBase.
+func HasEarlier(s state.State) bool {
+	return s.TurnBase > 0 || s.IdleMS > 0 || s.Webhook.Wants(state.EntryWaiting)
+}
 
 // Timer returns the timer of an event, which is the entry number seq of a run's log.
 func Timer(s state.State, seq int64) state.TimerID {
@@ -101,7 +104,7 @@ const (
 	logPageBytes = 2 << 20
 )
 
-// read returns an event, or errGone. If the run has only this event, read loads one page of its log.
+// read returns an event, or errGone. If the run can have had no event before, read loads only the last part of its log.
 func read(ctx context.Context, store Store, tenant string, run state.RunID, seq int64) (event, error) {
 	s, err := store.Load(ctx, run)
 	if errors.Is(err, state.ErrNotFound) || err == nil && (s.Tenant != tenant || s.Webhook == nil) {

@@ -375,6 +375,34 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// An event counts those before it, however long the log between them is, and also if the run ended in its first turn.
+func TestSequence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.run(first, "https://one.example/events")
+		f.end(s.ID, "answer 1")
+		time.Sleep(time.Second) // the bubble's clock
+		say := state.UserText("go on")
+		if _, err := f.store.Signal(t.Context(), s.ID, state.Signal{ID: "s", Message: &say}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		f.move(s.ID, state.UserMessage, state.Entry{Messages: []state.Message{say}})
+		for range 300 { // more than a page
+			f.move(s.ID, state.NextTurn, state.Entry{})
+		}
+		f.end(s.ID, "answer 2")
+		f.work(time.Minute, f.sender())
+		var outputs []string
+		for _, d := range f.receiver.delivered() {
+			outputs = append(outputs, fmt.Sprint(d.event.Data.Sequence, " ", *d.event.Data.Output))
+		}
+		if want := []string{"1 answer 1", "2 answer 2"}; !slices.Equal(outputs, want) {
+			t.Errorf("delivered %q, want %q", outputs, want)
+		}
+	})
+}
+
 // A slow or unresponsive receiver delays no other, and an unresponsive one gets few requests.
 func TestDeadReceiver(t *testing.T) {
 	t.Parallel()
