@@ -283,8 +283,8 @@ func MaxCalls(n int) ToolOption {
 	}
 }
 
-// Serial makes a worker execute the calls of one response that include this tool one after another, in the order in
-// which the model made them.
+// Serial makes a worker execute each call of this tool alone: after the calls that precede it in the model's response
+// have ended, and before those that follow it begin.
 func Serial() ToolOption { return func(t *Tool) { t.def.Concurrency = "serial" } }
 
 // Async allows the function to return [ErrPending].

@@ -50,8 +50,8 @@ func (c *Client) File(ctx context.Context, id string) (File, error) {
 	return get[File](ctx, c, filePath(id))
 }
 
-// FileContent opens the content of a file, which the caller must close. Reading returns io.ErrUnexpectedEOF if the
-// connection breaks.
+// FileContent opens the content of a file, which the caller must close. If the connection breaks, reading returns an
+// error other than io.EOF.
 func (c *Client) FileContent(ctx context.Context, id string) (io.ReadCloser, error) {
 	if c.bad != nil {
 		return nil, c.bad

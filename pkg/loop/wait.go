@@ -10,7 +10,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// wait pauses the run until a signal arrives, or until its limit for waits, which does not apply to children.
+// wait pauses the run until a signal arrives or the wait expires: at the run's limit for waits, which does not apply to
+// children, or at the earliest Until of an open call.
 func (t *Turn) wait(r state.Reason, question string) Decision {
 	w := &state.Wait{Reason: r, Since: t.at, Calls: []state.WaitCall{}, Question: question}
 	if r != state.WaitingChild {
