@@ -135,7 +135,8 @@ type Compaction struct {
 type Reactive string
 
 const (
-	// ReactiveOnce allows one compaction until the next user message. It applies to agents without Compaction (A10).
+	// ReactiveOnce allows one compaction until the next user message or handoff. It applies to agents without Compaction
+	// (A10).
 	ReactiveOnce Reactive = "once"
 
 	// ReactiveProgress allows another compaction after the model has accepted the shorter prompt and a tool call has
@@ -154,7 +155,8 @@ type Hooks struct {
 	PreTool      []Hook `json:"pre_tool,omitempty"`      // before each tool call
 	PostSampling []Hook `json:"post_sampling,omitempty"` // after each response, concurrently with the turn (A13)
 
-	// MaxStopBlocks is the maximum number of times that stop hooks make one run continue, at most 100; 0 means 15.
+	// MaxStopBlocks is the maximum number of times that stop hooks make one run continue, at most 100; 0 means 15. The
+	// count begins again when a user message continues the run after an end.
 	MaxStopBlocks int `json:"max_stop_blocks,omitempty"`
 }
 

@@ -16,7 +16,8 @@ type Retention struct {
 	Completed Period `json:"completed,omitempty"`
 	Failed    Period `json:"failed,omitempty"`
 
-	// Events is for the stored event feed. Only a deployment can set it.
+	// Events is for the stored event feed. Only a deployment can set it. Zero means the bus's own limit: see
+	// natsbus.Limits.EventsAge.
 	Events Period `json:"events,omitempty"`
 }
 

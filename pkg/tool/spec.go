@@ -15,8 +15,8 @@ type Spec interface {
 	// Check.
 	Settings() any
 
-	// Check validates a definition and its settings, and returns the needs of the tool's calls. The error joins all
-	// mistakes; Invalid returns the mistake of one key.
+	// Check validates a definition and its settings, and returns the needs of the tool's calls. The error may join
+	// several mistakes; Invalid returns the mistake of one key.
 	Check(d Definition, settings any) (Needs, error)
 }
 
