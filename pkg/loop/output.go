@@ -136,8 +136,8 @@ func (t *Turn) ended(r state.Reason, e state.Entry) (state.Reason, state.Entry) 
 		e.StructuredOutput = value
 	case status == state.Completed:
 		wrong := invalidOutput(deref(e.Output), err)
-		wrong.By, wrong.Messages, wrong.Requesters = e.By, e.Messages, e.Requesters
-		return state.EndInvalidOutput, wrong
+		e.Output, e.Detail, e.Error = wrong.Output, wrong.Detail, wrong.Error
+		return state.EndInvalidOutput, e
 	}
 	return r, e
 }

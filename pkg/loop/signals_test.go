@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 func by(principal string, sig state.Signal) state.Signal {
@@ -203,5 +205,39 @@ func TestUndecidedApprovals(t *testing.T) {
 		if d := r.s.Log[i].Approval; d.Decision != state.Deny || d.Expired != expired || (d.Reason == "") != expired {
 			t.Errorf("%s: %s", name, dump(d))
 		}
+	}
+}
+
+// A question that was answered is not shown again, whatever its call waits for next.
+func TestAnsweredQuestionIsGone(t *testing.T) {
+	t.Parallel()
+	asks := func(text string) loop.ToolResult {
+		return loop.ToolResult{CallID: "c1", Name: "t", Ask: &tool.Ask{Question: text, State: json.RawMessage(`{"at":"` + text + `"}`)}}
+	}
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "t", Async: true})}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	r.finishTools(asks("sure?"))
+	r.wantReason(state.WaitingHumanInput)
+	if w := r.s.Waiting; w.Question != "sure?" || w.Calls[0].Message != "sure?" {
+		t.Errorf("the run waits for %s", dump(w))
+	}
+	yes := "yes"
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Answer: &yes}}})
+	r.wantReason(state.Answered)
+	r.begin(loop.TurnBegan{})
+	if c := wantEffect[loop.RunTools](r).Calls[0]; c.Answer == nil || *c.Answer != "yes" || c.Question != "" {
+		t.Errorf("the call continues as %s", dump(c))
+	}
+	r.finishTools(asks("really?"))
+	if o := r.s.Open[0]; o.Answer != nil || o.Question != "really?" {
+		t.Errorf("the second question has %s", dump(o))
+	}
+	r.begin(loop.TurnBegan{Signals: []state.Signal{{Answer: &yes}}})
+	r.begin(loop.TurnBegan{})
+	r.finishTools(loop.ToolResult{CallID: "c1", Name: "t", Pending: true})
+	r.wantReason(state.WaitingTool)
+	if w := r.s.Waiting; w.Question != "" || w.Calls[0].Message != "" {
+		t.Errorf("the run waits for its tool, and shows %s", dump(w))
 	}
 }

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,54 @@ func TestEditedCallIsReusedAsEdited(t *testing.T) {
 	r.respond(calls(`t {"n":3}`))
 	if got := r.reused(); got != "c1=three" {
 		t.Fatalf("reused %q", got)
+	}
+}
+
+// So it is behind one checkpoint, and behind two.
+func TestEditedCallIsReusedAsEditedBehindCheckpoint(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Tools: tools(agent.Tool{Name: "t", Idempotent: true, Approval: "args.n > 5"}, agent.Tool{Name: "u"})}
+	for checkpoints := range 3 {
+		r := start(t, def, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(`t {"n":9}`))
+		r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: "c1", Decision: state.Approve, Arguments: `{"n":3}`}}}}})
+		r.begin(loop.TurnBegan{})
+		r.finishTools(ok("c1", "three"))
+		for range checkpoints {
+			s, made := loop.Checkpoint(r.s, compile(t, def), r.now())
+			if !made {
+				t.Fatal("there is no checkpoint")
+			}
+			r.s = s
+			r.s.Log = state.FromCheckpoint(s.Log, s.LogLen())
+			r.begin(loop.TurnBegan{})
+			r.respond(calls("u"))
+			r.finishTools(loop.ToolResult{CallID: "c1", Name: "u", Content: "done"})
+		}
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(`t {"n":3}`))
+		if got := r.reused(); got != "c1=three" {
+			t.Errorf("behind %d checkpoints: reused %q, want the result of the edited call", checkpoints, got)
+		}
+	}
+}
+
+// A result that is reused has the images and files of the first.
+func TestReusedResultHasImagesAndFiles(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "t", Idempotent: true})}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	first := ok("c1", "a page")
+	first.Images = []state.Image{{MediaType: "image/png", Data: "AAAA"}}
+	first.Files = []state.Part{{Type: state.PartFile, FileID: "f", MediaType: "application/pdf"}}
+	r.finishTools(first)
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	view := state.View(r.s.Log)
+	if p := view[len(view)-1].Parts[0]; r.reused() != "c1=a page" || !cmp.Equal(p.Images, first.Images) || !cmp.Equal(p.Files, first.Files) {
+		t.Errorf("reused %q, and the history has %s", r.reused(), dump(p))
 	}
 }
 
@@ -265,6 +314,27 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
+// Children that are at work count when an approval allows one more.
+func TestDelegationBesideWaitingChildren(t *testing.T) {
+	t.Parallel()
+	asking := helper
+	asking.Approval = `args.task == "y"`
+	for _, running := range []int{agent.MaxChildren - 1, agent.MaxChildren} {
+		r := start(t, agent.Definition{Tools: tools(asking)}, state.Limits{})
+		r.begin(loop.TurnBegan{})
+		many := slices.Repeat([]string{`researcher {"task":"x"}`}, running)
+		r.respond(calls(append(many, `researcher {"task":"y"}`)...))
+		r.wantReason(state.WaitingApproval)
+		last := r.s.Open[len(r.s.Open)-1]
+		r.begin(loop.TurnBegan{Signals: []state.Signal{{Approvals: []state.Approval{{CallID: last.ID, Decision: state.Approve}}}}})
+		r.begin(loop.TurnBegan{})
+		r.wantReason(state.WaitingChild)
+		if len(r.s.Open) != agent.MaxChildren {
+			t.Errorf("%d children were at work: %d after one more, want %d", running, len(r.s.Open), agent.MaxChildren)
+		}
+	}
+}
+
 // The remaining budget is divided among the children of a run, so that together they cannot spend it twice
 // (I10).
 func TestChildrenShareBudget(t *testing.T) {
@@ -332,6 +402,28 @@ func TestTokenBudget(t *testing.T) {
 	resp.Usage.OutputTokens = 900
 	r.respond(resp)
 	r.wantReason(state.EndCompleted)
+}
+
+// The continuations before a message do not count after it, and neither do the tokens.
+func TestTokenBudgetAfterAMessage(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Limits: agent.Limits{TokenBudget: &budget.Tokens{OutputTokens: 1000, MinDelta: 50, MinCount: 1}}}
+	r := start(t, def, state.Limits{})
+	answer := func(tokens int64, want state.Reason) {
+		t.Helper()
+		r.begin(loop.TurnBegan{})
+		resp := text("more")
+		resp.Usage.OutputTokens = tokens
+		r.respond(resp)
+		r.wantReason(want)
+	}
+	answer(100, state.BudgetContinuation)
+	answer(10, state.BudgetContinuation)
+	answer(10, state.EndDiminishingReturns)
+	r.begin(loop.TurnBegan{Signals: []state.Signal{said("try again")}})
+	r.wantReason(state.UserMessage)
+	answer(10, state.BudgetContinuation)
+	answer(10, state.EndDiminishingReturns)
 }
 
 // A tool whose answer may change opts out of reuse, and is called again (L7).
