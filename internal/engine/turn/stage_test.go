@@ -1,6 +1,7 @@
 package turn_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -58,6 +59,9 @@ type stage struct {
 	log   *slog.Logger     // of the taker
 
 	committed func() // called after each commit, if it is not nil
+
+	late       time.Duration // Periods.LateResults; 0 means that no turn waits for them
+	quarantine *admission.Quarantine
 
 	webhook *state.Webhook // of the run
 	eager   int64          // the version of the latest eager claim, which the store serves from memory
@@ -229,7 +233,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 	s.t.Helper()
 	log, calls := s.log, &timelimit.Calls{}
 	st, b := store{s.store, s}, wire{s.bus, s}
-	periods := upkeep.Periods{Lease: 10 * time.Second, RedeliveryDelay: redelivery, Sweep: time.Second, Heartbeat: time.Second, LateResults: -1}
+	periods := upkeep.Periods{Lease: 10 * time.Second, RedeliveryDelay: redelivery, Sweep: time.Second, Heartbeat: time.Second, LateResults: cmp.Or(s.late, -1)}
 	kinds, hooks, providers := toolspec.Kinds(s.tools), hookspec.Kinds(s.hooks), map[string]model.Provider{"scripted": s.model}
 	agents := definition.New(s.store, definition.Config{
 		Kinds: kinds, Hooks: hooks, Providers: providers, Loops: s.loops, Patience: time.Second, Calls: calls, Log: log,
@@ -257,7 +261,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 	effects.Start(s.t.Context(), watchers)
 	s.t.Cleanup(effects.Wait)
 	k, err := turn.New(st, b, turn.Config{
-		Worker: worker, MaxAttempts: 5, Periods: periods, Effects: effects, Agents: agents, Dispatch: d, HasSlot: func() bool { return true },
+		Worker: worker, MaxAttempts: 5, Periods: periods, Quarantine: s.quarantine, Effects: effects, Agents: agents, Dispatch: d, HasSlot: func() bool { return true },
 		Views:  admission.NewAnswers(1 << 30),
 		Upkeep: turn.Upkeep{Leases: leases, Members: upkeep.NewMembers(upkeep.Self{ID: worker}, s.store, s.bus, leases, sweeper, periods, log), Finalizer: finalizer},
 		Clock:  ticks, Executor: executor.Inline{}, Random: random.Source{R: tokens}, Registry: registry, Log: log,
