@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
@@ -135,7 +137,9 @@ func TestCall(t *testing.T) {
 			"login": tool.Error("The agent requires a login that cannot be given here, so it was told to cancel its task. Continue without it. " +
 				"It says: log in at the shop"),
 		} {
-			got, err := partner.Call(t.Context(), call(task))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // no answer is one, too
+			got, err := partner.Call(ctx, call(task))
+			cancel()
 			if err != nil || !cmp.Equal(got, want) {
 				t.Errorf("%s over %s = %+v, %v; want %+v", task, protocol, got, err, want)
 			}
@@ -181,15 +185,54 @@ func TestPartners(t *testing.T) {
 		return server.URL
 	}
 	elsewhere := card(t, other.URL)
+	mux := http.NewServeMux()
+	plain := httptest.NewServer(mux)
+	t.Cleanup(plain.Close)
+	secure := "https://" + plain.Listener.Addr().String()
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+		Name: "x", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(secure, a2a.TransportProtocolJSONRPC)},
+	}))
 	for name, tt := range map[string]struct{ url, token, want string }{
 		"nobody":    {"http://127.0.0.1:1", "", "failed: "},
 		"no card":   {other.URL, "", "agent card with 404"},
 		"no token":  {elsewhere, "", "agent card with 401"},
 		"elsewhere": {elsewhere, "sesame", "names the server"},
+		"scheme":    {plain.URL, "", "names the server " + secure + ", not " + plain.URL},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
 			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
+		}
+	}
+}
+
+// A redirect is not followed, neither from the card nor from the agent: it would carry the task, and the token, to
+// another server, which may be one that only the worker can reach.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	var strayed atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strayed.Add(1)
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(other.Close)
+	for _, from := range []string{a2asrv.WellKnownAgentCardPath, "/rpc"} {
+		mux := http.NewServeMux()
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		away := http.RedirectHandler(other.URL+"/inside", http.StatusTemporaryRedirect)
+		mux.Handle(from, away)
+		if from == "/rpc" {
+			mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+				Name: "x", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(server.URL+"/rpc", a2a.TransportProtocolJSONRPC)},
+			}))
+		}
+		r, err := a2atool.New(&http.Client{}).Agent(server.URL, "sesame").Call(t.Context(), call("say"))
+		if err != nil || !r.IsError {
+			t.Errorf("redirect of %s: Call = %+v, %v; want an error", from, r, err)
+		}
+		if strayed.Load() > 0 {
+			t.Errorf("the redirect of %s was followed", from)
 		}
 	}
 }
