@@ -32,6 +32,9 @@ const (
 
 	Purpose = "Files that stay after this conversation, in the directory " + Root + ". View the directory before you begin: earlier conversations may have left notes. " +
 		"Write down what later conversations need, and keep it short and current. Other conversations may change the same files at the same time."
+
+	// lookFirst is the remedy for a path that does not exist.
+	lookFirst = "view " + Root + ", and send a path that exists"
 )
 
 // Command is the arguments of a call.
@@ -226,7 +229,7 @@ func (c *Command) apply(d *Directory, w Writer) (snippet string, err error) {
 	switch c.Command {
 	case "create":
 		if _, exists := d.Files[c.Path]; exists {
-			return "", refuse("Error: File %s already exists", c.Path)
+			return "", refuse("Error: File %s already exists: change it with str_replace or insert, or send another path", c.Path)
 		}
 		return "", d.Put(c.Path, w.file(*c.FileText, ""), w.Limit)
 	case "str_replace":
@@ -238,7 +241,7 @@ func (c *Command) apply(d *Directory, w Writer) (snippet string, err error) {
 			return "", refuse("Error: the directory %s itself cannot be deleted: delete what is in it", Root)
 		}
 		if !d.Remove(c.Path) {
-			return "", refuse("Error: The path %s does not exist", c.Path)
+			return "", refuse("Error: The path %s does not exist: %s", c.Path, lookFirst)
 		}
 		return "", nil
 	default:
@@ -277,7 +280,7 @@ func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
 	}
 	switch {
 	case first < 0:
-		return "", refuse("No replacement was performed, old_str `%.1000s` did not appear verbatim in %s.", c.OldStr, c.Path)
+		return "", refuse("No replacement was performed, old_str `%.1000s` did not appear verbatim in %s. View the file, and send text that occurs in it once", c.OldStr, c.Path)
 	case occurrences > 1:
 		return "", refuse("No replacement was performed. Multiple occurrences of old_str `%.1000s` in lines: %s. Please ensure it is unique", c.OldStr, strings.Join(lines, ", "))
 	}
@@ -293,7 +296,7 @@ func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
 func (c *Command) insert(d *Directory, w Writer) error {
 	f, ok := d.Files[c.Path]
 	if !ok {
-		return refuse("Error: The path %s does not exist", c.Path)
+		return refuse("Error: The path %s does not exist: %s", c.Path, lookFirst)
 	}
 	lines := linesOf(f.Content)
 	at := int64(*c.InsertLine)
@@ -314,9 +317,9 @@ func (c *Command) rename(d *Directory, w Writer) error {
 	case c.OldPath == Root:
 		return refuse("Error: the directory %s itself cannot be renamed: rename what is in it", Root)
 	case len(files) == 0:
-		return refuse("Error: The path %s does not exist", c.OldPath)
+		return refuse("Error: The path %s does not exist: %s", c.OldPath, lookFirst)
 	case c.NewPath == Root || len(d.tree(c.NewPath)) > 0:
-		return refuse("Error: The destination %s already exists", c.NewPath)
+		return refuse("Error: The destination %s already exists: send another new_path, or delete the destination first", c.NewPath)
 	case strings.HasPrefix(c.NewPath, c.OldPath+"/"):
 		return refuse("Error: %s cannot be moved into itself: send another new_path", c.OldPath)
 	}
@@ -416,7 +419,7 @@ func (c *Command) View(d *Directory) (string, error) {
 	from, to := 1, last
 	if len(c.ViewRange) > 0 {
 		if len(c.ViewRange) != 2 || c.ViewRange[0] < 1 || int(c.ViewRange[0]) > max(last, 1) || c.ViewRange[1] != -1 && c.ViewRange[1] < c.ViewRange[0] {
-			return "", refuse("Error: Invalid `view_range` parameter: it is the first and the last line to show; the file has %d lines, -1 is the end", last)
+			return "", refuse("Error: Invalid `view_range` parameter: %.60s. The file has %d lines: send the first and the last line to show, or -1 as the last for the end", fmt.Sprint(c.ViewRange), last)
 		}
 		if from = int(c.ViewRange[0]); c.ViewRange[1] != -1 {
 			to = int(min(c.ViewRange[1], whole(last)))

@@ -255,7 +255,7 @@ func anthropicPart(place, role string, b anthropicBlock) (state.Part, error) {
 		}
 		input, ok := state.CompactObject(string(b.Input))
 		if !ok {
-			return state.Part{}, at(place+".input", "it must be a JSON object")
+			return state.Part{}, at(place+".input", "it is not a JSON object: send one")
 		}
 		return state.Part{Type: state.PartToolCall, ID: b.ID, Name: b.Name, Arguments: input}, nil
 	default:

@@ -171,7 +171,7 @@ func TestImportRefuses(t *testing.T) {
 		`{"format":"anthropic","messages":[{"role":"system","content":"x"}]}`:                                                                   `messages[0].role: it is "system": use user or assistant`,
 		`{"format":"anthropic","messages":[{"role":"user","content":[]}]}`:                                                                      "messages[0].content: it is",
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_use"}]}]}`:                                                   `messages[0].content[0].type: a block of type "tool_use"`,
-		`{"format":"anthropic","messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"t","input":[]}]}]}`:               "messages[0].content[0].input: it must be a JSON object",
+		`{"format":"anthropic","messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"t","input":[]}]}]}`:               "messages[0].content[0].input: it is not a JSON object: send one",
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result"}]}]}`:                                                "messages[0].content[0].tool_use_id: it is missing",
 		`{"format":"anthropic","messages":[{"role":"assistant","content":[{"type":"tool_result","tool_use_id":"c"}]}]}`:                         "only allowed in a message of role user",
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"image"}]}]}]}`: "content[0].content[0]: a tool_result cannot have a block of type",

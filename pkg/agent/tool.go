@@ -88,7 +88,7 @@ func (t *CompiledTool) ValidateWithin(arguments string, left *Steps) error {
 		}
 	}
 	if err := json.Unmarshal([]byte(arguments), &args); err != nil || args == nil {
-		return fmt.Errorf("Invalid arguments for tool %q: they must be a JSON object", t.Name) //nolint:staticcheck // a sentence for the model
+		return fmt.Errorf("Invalid arguments for tool %q: they are not a JSON object: send one", t.Name) //nolint:staticcheck // a sentence for the model
 	}
 	if jsonschema.TooDeep([]byte(arguments)) {
 		return fmt.Errorf("Invalid arguments for tool %q: they are nested more than %d levels deep: flatten them", t.Name, jsonschema.MaxDepth) //nolint:staticcheck // a sentence for the model

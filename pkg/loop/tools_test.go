@@ -185,7 +185,7 @@ func TestCallsThatNeverRun(t *testing.T) {
 			got = append(got, m.Parts[0].Content)
 		}
 	}
-	for i, want := range []string{"Unknown tool: hammer. Available tools: strict, once", `Invalid arguments for tool "strict"`, "must be a JSON object", "maximum of 1 calls", "maximum of 1 calls"} {
+	for i, want := range []string{"Unknown tool: hammer. Available tools: strict, once", `Invalid arguments for tool "strict"`, "are not a JSON object", "maximum of 1 calls", "maximum of 1 calls"} {
 		if i >= len(got) || !strings.Contains(got[i], want) {
 			t.Errorf("error %d = %q, want %q in it", i, got, want)
 		}

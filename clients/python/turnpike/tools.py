@@ -124,7 +124,7 @@ class Tool(Generic[P, R]):
     def arguments(self, value: Any) -> dict[str, Any]:
         """Returns the function's arguments, made of JSON. Raises ArgumentsError if they do not match the schema."""
         if not isinstance(value, dict):
-            raise ArgumentsError(f'Invalid arguments for tool "{self.name}": they must be a JSON object')
+            raise ArgumentsError(f'Invalid arguments for tool "{self.name}": they are not a JSON object: send one')
         try:
             return schema.decode_fields(self._fields, value)
         except schema.Mismatch as e:

@@ -80,7 +80,7 @@ export function tool<const S extends ObjectSchema>(o: ToolOptions<S>): Tool {
     name: o.name, description: o.description ?? "", version, concurrency: o.concurrency ?? 64, schema,
     async call(input, context) {
       const object = typeof input === "object" && input !== null && !Array.isArray(input);
-      const reason = object ? mismatch(schema, input) : "they must be a JSON object";
+      const reason = object ? mismatch(schema, input) : "they are not a JSON object: send one";
       if (reason) throw new ArgumentsError(`Invalid arguments for tool "${o.name}": ${reason}`);
       return o.run(input as FromSchema<S>, context);
     },
