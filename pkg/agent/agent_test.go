@@ -121,7 +121,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: web_search, kind: provider, approval: always}]", "tools[0].approval: the model's provider runs the tool during the model call"},
 		{scripted + "tools: [{name: web_search, kind: provider, max_uses: -1}]", "tools[0].max_uses: -1 is not between 1 and 1000"},
 		{scripted + "tools: [{name: web_search, kind: provider, max_calls: 5}]", "tools[0].max_calls: the model's provider runs the tool, so the worker cannot count its calls: write max_uses"},
-		{scripted + "tools: [{name: web_search, kind: provider}]\nlimits: {cost_usd: 1}", "tools[0].max_uses: model scripted: it is missing: limits.cost_usd needs a bound"},
+		{scripted + "tools: [{name: web_search, kind: provider}]\nlimits: {cost_usd: 1}", "tools[0].max_uses: model scripted: it is missing, and limits.cost_usd needs a bound"},
 		{scripted + "tools: [{name: web_search, kind: provider}, {name: web_search, kind: provider}]", "tools[1].name: \"web_search\" is used twice"},
 		{scripted + "tools: [{name: web_search, kind: provider}, {name: web_search}]", "tools[1].name: \"web_search\" is used twice"},
 		{scripted + "tools: [{name: web_search, kind: provider, settings: {container: x}}]", "tools[0].settings.container: model scripted: web_search of scripted takes allowed_domains"},

@@ -1,7 +1,7 @@
 package budget
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -34,11 +34,11 @@ const (
 func (b *Tokens) Check() error {
 	switch {
 	case b.OutputTokens <= 0:
-		return errors.New("output_tokens is missing or below 1: write the budget as a number of tokens, 1 or more")
+		return fmt.Errorf("output_tokens is %d: write the budget as a number of tokens, 1 or more", b.OutputTokens)
 	case !(b.StopAt >= 0 && b.StopAt <= 1):
-		return errors.New("stop_at is not between 0 and 1: write a number in that range, such as 0.9")
+		return fmt.Errorf("stop_at is %v, which is not between 0 and 1: write a number in that range, such as 0.9", b.StopAt)
 	case b.MinDelta < 0 || b.MinCount < 0:
-		return errors.New("min_delta or min_count is negative: write 0 or more")
+		return fmt.Errorf("min_delta is %d and min_count %d, and one of them is negative: write 0 or more", b.MinDelta, b.MinCount)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestClassify(t *testing.T) {
 		{"responses picture", 200, `{"code":"invalid_image_format","message":"The image is of a format that is not supported."}`, model.InvalidRequest},
 		{"responses sealed elsewhere", 400, `{"error":{"message":"The encrypted content gAAA... could not be verified. Reason: Encrypted content could not be decrypted or parsed.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}`, model.InvalidRequest},
 		{"responses unpaired call", 400, `{"error":{"message":"No tool output found for function call call_x.","type":"invalid_request_error","param":"input","code":null}}`, model.InvalidRequest},
-		{"responses without a reason", 200, `{"message":"the provider reports that the response failed, without a reason"}`, model.Transport},
+		{"responses without a reason", 200, `{"message":"the provider reports that the response failed, without a reason: retry, and check the provider's status"}`, model.Transport},
 
 		{"anthropic context", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"},"request_id":"req_1"}`, model.PromptTooLong},
 		{"anthropic context with output", 400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again\"}}", model.PromptTooLong},

@@ -244,7 +244,7 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 		}
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil || !utf8.Valid(data) {
-			return p, refusedFile(c.Provider, p, "it is not UTF-8: convert it")
+			return p, refusedFile(c.Provider, p, "its data is not UTF-8 text in base64: convert it")
 		}
 		p.Text = string(data)
 	default:

@@ -71,10 +71,22 @@ var domainPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z
 
 const maxDomains = 100
 
+// quoted returns the start of a setting as JSON, for an error.
+func quoted(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "it" // a decoded value cannot fail
+	}
+	return fmt.Sprintf("%.80s", b)
+}
+
 func domains(v any) string {
 	list, ok := v.([]any)
-	if !ok || len(list) == 0 || len(list) > maxDomains {
-		return fmt.Sprintf("write a list of 1 to %d domains, such as [example.com]", maxDomains)
+	switch {
+	case !ok || len(list) == 0:
+		return fmt.Sprintf("%s is not a list of domains: write one of 1 to %d domains, such as [example.com]", quoted(v), maxDomains)
+	case len(list) > maxDomains:
+		return fmt.Sprintf("it has %d domains, at most %d are allowed: remove some", len(list), maxDomains)
 	}
 	for _, d := range list {
 		if text, ok := d.(string); !ok || !domainPattern.MatchString(text) {
@@ -85,7 +97,7 @@ func domains(v any) string {
 }
 
 func location(v any) string {
-	const want = "write an object with one or more of the texts city, region, country and timezone"
+	want := quoted(v) + " is not a location: write an object with one or more of the texts city, region, country and timezone, each of 1 to 255 bytes"
 	fields, ok := v.(map[string]any)
 	if !ok || len(fields) == 0 {
 		return want
@@ -100,21 +112,21 @@ func location(v any) string {
 
 func positive(v any) string {
 	if n, ok := v.(float64); !ok || n < 1 || n > 10_000_000 || n != float64(int64(n)) {
-		return "write a whole number from 1 to 10000000"
+		return quoted(v) + " is not a whole number from 1 to 10000000: write a number in that range"
 	}
 	return ""
 }
 
 func yesNo(v any) string {
 	if _, ok := v.(bool); !ok {
-		return "write true or false"
+		return quoted(v) + " is neither true nor false: write one of them"
 	}
 	return ""
 }
 
 func sizes(v any) string {
 	if !slices.Contains([]any{"low", "medium", "high"}, v) {
-		return "write low, medium or high"
+		return "it is " + quoted(v) + ": write low, medium or high"
 	}
 	return ""
 }
@@ -229,7 +241,7 @@ func (s Spec) CheckTool(c Choice, t ProviderTool, with Beside, limited bool) []R
 	case limited && !h.Bounded:
 		wrong = append(wrong, refuse("max_uses", "%s cannot bound the uses of %s, which a limit of cost needs: remove the tool or limits.cost_usd", c.Provider, t.Name))
 	case limited && t.MaxUses == 0:
-		wrong = append(wrong, refuse("max_uses", "it is missing: limits.cost_usd needs a bound of the uses of %s in one model call, such as 5", t.Name))
+		wrong = append(wrong, refuse("max_uses", "it is missing, and limits.cost_usd needs a bound of the uses of %s in one model call: write a number such as 5", t.Name))
 	}
 	return append(wrong, h.settings(c, t.Settings)...)
 }
@@ -291,7 +303,7 @@ func (h *Hosted) settings(c Choice, raw json.RawMessage) []Refusal {
 	}
 	var given map[string]any
 	if json.Unmarshal(raw, &given) != nil {
-		return []Refusal{{"settings", "they must be an object such as {allowed_domains: [example.com]}"}}
+		return []Refusal{{"settings", "they are not an object: write one such as {allowed_domains: [example.com]}"}}
 	}
 	var names []string
 	for _, k := range h.Keys {

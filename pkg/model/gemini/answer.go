@@ -206,7 +206,7 @@ func (a *answer) stop() (model.Stop, bool) {
 func (a *answer) finishFault() []byte {
 	text := a.detail
 	if text == "" {
-		text = "the model's response ended with " + string(a.finish)
+		text = "the model's response ended with " + string(a.finish) + ": retry, or use another model"
 	}
 	return fault("finish_reason", string(a.finish), text)
 }
@@ -238,7 +238,7 @@ func (a *answer) failure(ctx context.Context, c *call, err error) *model.Error {
 	case a.finish != "":
 		return classify(a.finishFault())
 	case a.blocked != "":
-		return classify(fault("prompt_blocked", "", "the provider blocked the prompt: "+a.blocked))
+		return classify(fault("prompt_blocked", "", "the provider blocked the prompt ("+a.blocked+"): change the input or the instructions"))
 	case c.stream.said() != nil:
 		return classify(c.stream.said())
 	case c.stream.err == nil && err != nil:

@@ -44,6 +44,7 @@ const deepest = 200
 
 var (
 	errPath  = errors.New("the provider sent a path of an argument that is not valid: retry, or use another model")
+	errDeep  = fmt.Errorf("the provider sent an argument that is nested more than %d levels deep: retry, or use another model", deepest)
 	errTaken = errors.New("the provider sent an argument twice: retry, or use another model")
 )
 
@@ -214,7 +215,7 @@ func parsePath(path string) ([]pathStep, error) {
 			return nil, err
 		}
 		if steps = append(steps, s); len(steps) > deepest {
-			return nil, fmt.Errorf("%w: it is too deep", errPath)
+			return nil, errDeep
 		}
 	}
 	return steps, nil

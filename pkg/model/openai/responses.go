@@ -122,7 +122,7 @@ func (a *answer) add(stream *ssestream.Stream[responses.ResponseStreamEventUnion
 		a.spent = responsesUsage(e.Response.Usage)
 		body := e.Response.Error.RawJSON()
 		if body == "" || body == "null" {
-			body = `{"message":"the provider reports that the response failed, without a reason"}`
+			body = `{"message":"the provider reports that the response failed, without a reason: retry, and check the provider's status"}`
 		}
 		a.failed = classify(a.key, []byte(body))
 	case "error":
