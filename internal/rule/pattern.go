@@ -118,7 +118,7 @@ var withoutMatches = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-var errPattern = types.NewErr("matching the regular expression would cost too much: use fewer repetitions, or match a shorter text")
+var errPattern = types.NewErr("the regular expression is too complex, more than %d instructions: use fewer repetitions", maxPattern)
 
 func matches(text, pattern ref.Val) ref.Val {
 	t, ok := text.Value().(string)
