@@ -113,7 +113,10 @@ type deadReplayCmd struct {
 
 // Run replays each letter, and continues after a failure.
 func (c *deadReplayCmd) Run(e *env) error {
-	if c.All == (len(c.Letters) > 0) {
+	switch {
+	case c.All && len(c.Letters) > 0:
+		return usagef("numbers of letters and --all are both given: remove one of them")
+	case !c.All && len(c.Letters) == 0:
 		return usagef("no dead letter is selected: give their numbers, or --all")
 	}
 	if c.All {

@@ -295,7 +295,7 @@ func (e *env) gatewayFinding() state.Finding {
 	switch {
 	case err != nil && e.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		f.OK, f.Detail = false, fmt.Sprintf("no answer to GET /readyz within %s", patience)
-		f.Remedy = "its process may be stopped or overloaded, or something between drops the packets: look at the process and its log, and restart it"
+		f.Remedy = "look at the gateway's process and log, and restart it: it may be stopped or overloaded, or the network may drop the packets"
 	case err != nil:
 		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "check that a gateway runs at this URL, or give its URL with --server"
 	case ready.Status != "ok":

@@ -60,7 +60,7 @@ func follow(e *env, id string, how following) error {
 	defer all.readers.Wait()
 	defer stop()
 	idle := time.AfterFunc(time.Hour, func() {
-		fmt.Fprintln(e.errs, "no worker has taken the run yet: start one, or see turnpike doctor")
+		fmt.Fprintln(e.errs, "no worker has taken the run yet: start one, or find the cause with `turnpike doctor`")
 	})
 	idle.Stop() // until the run is submitted
 	defer idle.Stop()

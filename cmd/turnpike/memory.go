@@ -101,10 +101,12 @@ type memoryRmCmd struct {
 }
 
 func (c *memoryRmCmd) Run(e *env) error {
-	if c.All != (c.Path == "") {
+	switch {
+	case c.All && c.Path != "":
+		return usagef("the path %s and --all are both given: remove one of them; --all deletes the whole memory", c.Path)
+	case !c.All && c.Path == "":
 		return usagef("no file is selected: give a path, or --all to delete the whole memory")
-	}
-	if c.All && c.Version != nil {
+	case c.All && c.Version != nil:
 		return usagef("--if-version cannot be combined with --all, which deletes every version: remove one of them")
 	}
 	what := c.Path
