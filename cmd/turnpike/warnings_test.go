@@ -47,7 +47,7 @@ tools:
 	if err := c.Run(&env{ctx: t.Context(), out: &out, errs: &errs, client: api.New(server.URL)}); err != nil {
 		t.Fatal(err)
 	}
-	if want := boss + `:8:5: warning: tools[1].agent: there is no agent "missing": calls of this tool fail until one is saved` + "\n"; errs.String() != want {
+	if want := boss + `:8:5: warning: tools[1].agent: there is no agent "missing", so calls of this tool fail: save it, or correct the name` + "\n"; errs.String() != want {
 		t.Errorf("printed\n%swant\n%s", errs.String(), want)
 	}
 	if want := "boss version 1\nhelper version 1\n"; out.String() != want {

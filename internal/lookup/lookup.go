@@ -184,7 +184,7 @@ func (f *Finder) Missing(ctx context.Context, tenant string, a *agent.Agent) []M
 			}
 		case r.Kind == Agent && r.Name != a.Name:
 			if _, err := f.Agents.Agent(ctx, tenant, r.Name, 0); errors.Is(err, state.ErrNotFound) {
-				why = fmt.Sprintf("there is no agent %q: calls of this tool fail until one is saved", r.Name)
+				why = fmt.Sprintf("there is no agent %q, so calls of this tool fail: save it, or correct the name", r.Name)
 			}
 		case r.Kind == Secret:
 			find := f.Secret
