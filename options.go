@@ -169,7 +169,7 @@ func (o Options) checked() (*goKind, error) {
 		refuse("Store and Redis.URL are both set: set one of them")
 	}
 	if o.NATS.Replicas < 0 {
-		refuse("NATS.Replicas is %d: set 1 or more", o.NATS.Replicas)
+		refuse("NATS.Replicas is %d: set 1 to 5", o.NATS.Replicas)
 	}
 	if o.OIDC.Issuer != "" || o.OIDC.Audience != "" {
 		_, err := o.OIDC.provider()

@@ -140,19 +140,19 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	var errs []error
 	if c.Replicas < 0 {
-		errs = append(errs, fmt.Errorf("replicas is %d: set 1 or more (TURNPIKE_NATS_REPLICAS)", c.Replicas))
+		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS; in Go, NATS.Replicas)", c.Replicas))
 	}
 	if c.Lease < 0 {
-		errs = append(errs, fmt.Errorf("lease is %s: set more than 0 (TURNPIKE_LEASE)", c.Lease))
+		errs = append(errs, fmt.Errorf("lease is %s: set more than 0 (TURNPIKE_LEASE; in Go, LeaseDuration)", c.Lease))
 	}
 	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
 		errs = append(errs, errors.New("Bus is set, but neither Store nor RedisURL: set one of them"))
 	}
 	if c.MaxResult < 0 || c.MaxResult > effect.MaxTurnAnswers {
-		errs = append(errs, fmt.Errorf("max result is %d bytes: set 1 to %d, which all results of a turn may have together (TURNPIKE_MAX_RESULT)", c.MaxResult, effect.MaxTurnAnswers))
+		errs = append(errs, fmt.Errorf("max result is %d bytes: set 1 to %d, which all results of a turn may have together (TURNPIKE_MAX_RESULT; in Go, MaxResult)", c.MaxResult, effect.MaxTurnAnswers))
 	}
 	if c.RedisURL == "" && c.Store == nil && c.RedisConfirm != "" && c.RedisConfirm != "off" {
-		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM", c.RedisConfirm))
+		errs = append(errs, fmt.Errorf("redis confirm is %s, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM (in Go, Redis.URL and Redis.Confirm)", c.RedisConfirm))
 	}
 	if c.RedisURL == "" && c.Store == nil {
 		errs = append(errs, withoutRedis(c.RedisLogin)...)
@@ -177,7 +177,7 @@ func (c Config) StoreKind() string {
 func withoutRedis(l redisstore.Login) (errs []error) {
 	for _, s := range []redisstore.Secret{l.SentinelUser, l.SentinelPassword, l.TLS.CA, l.TLS.Cert, l.TLS.Key} {
 		if v := credential.Value(s); v.Given() {
-			errs = append(errs, fmt.Errorf("%[1]s is set, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL, or unset %[1]s", v.Name))
+			errs = append(errs, fmt.Errorf("%[1]s is set, but there is no Redis, so JetStream keeps the checkpoints: set TURNPIKE_REDIS_URL (in Go, Redis.URL), or unset %[1]s", v.Name))
 		}
 	}
 	return errs

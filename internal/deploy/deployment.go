@@ -61,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Deployment, error) {
 			cfg.Logger.Warn("NATS reported an error", "error", err, "hint", "check the permissions of the NATS user (docs/reference/nats.md#permissions) and the load of this process")
 		}))...)
 		if err != nil {
-			return nil, natslogin.Advise(err, fmt.Sprintf("start nats-server with -js at %s, or set TURNPIKE_NATS_URL to its address", natsbus.Hosts(cfg.NATSURL)))
+			return nil, natslogin.Advise(err, fmt.Sprintf("start nats-server with -js at %s, or set TURNPIKE_NATS_URL (in Go, NATS.URL) to its address", natsbus.Hosts(cfg.NATSURL)))
 		}
 		d.NATS = nc
 		d.OnClose(nc.Close)
@@ -198,7 +198,7 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 // turn messages for runs that only the other's store has. It ignores failures of the check.
 func (d *Deployment) warnOfTwoStores(ctx context.Context) {
 	if stream := StateStream(ctx, d.NATS, d.cfg); stream != "" {
-		d.cfg.Logger.Warn("JetStream has a stream for the runs of this deployment, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL in every process, or use another TURNPIKE_PREFIX or NATS server; delete the stream if it is unused")
+		d.cfg.Logger.Warn("JetStream has a stream for the runs of this deployment, but this process keeps its runs in Redis", "prefix", d.cfg.Prefix, "stream", stream, "hint", "set the same TURNPIKE_REDIS_URL (in Go, Redis.URL) in every process, or use another prefix or NATS server; delete the stream if it is unused")
 	}
 }
 

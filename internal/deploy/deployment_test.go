@@ -233,7 +233,7 @@ func TestOpenRefused(t *testing.T) {
 		"no NATS":          {deploy.Config{NATSURL: "nats://127.0.0.1:1"}, "start nats-server with -js at nats://127.0.0.1:1"},
 		"no Redis":         {deploy.Config{NATS: nc, RedisURL: "redis://127.0.0.1:1"}, "redis"},
 		"lease":            {deploy.Config{NATS: nc, Lease: -1}, "lease is -1ns: set more than 0"},
-		"replicas":         {deploy.Config{NATS: nc, Replicas: -1}, "replicas is -1: set 1 or more"},
+		"replicas":         {deploy.Config{NATS: nc, Replicas: -1}, "replicas is -1: set 1 to 5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

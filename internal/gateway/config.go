@@ -198,7 +198,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	errs := []error{server.CheckHosts(c.Hosts)}
 	if err := access.CheckTenant(c.Tenant); err != nil {
-		errs = append(errs, fmt.Errorf("%w (TURNPIKE_TENANT)", err))
+		errs = append(errs, fmt.Errorf("%w (TURNPIKE_TENANT; in Go, Options.Tenant)", err))
 	}
 	if c.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("the time to serve after SIGTERM is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))

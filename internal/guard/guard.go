@@ -50,7 +50,7 @@ var (
 	errPlain     = errors.New("requests without TLS are not allowed: write https" + exceptions)
 )
 
-const exceptions = ". To permit an exception, add it to TURNPIKE_HTTP_ALLOW of the workers"
+const exceptions = ". To permit an exception, add its host:port to TURNPIKE_HTTP_ALLOW of the workers (in Go, standard.Config.HTTPAllow)"
 
 // Refusal returns why a guard refused to connect, without what happened on the way to
 // it, or nil if err is something else.

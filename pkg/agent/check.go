@@ -180,7 +180,7 @@ func (c *checker) loopSettings(a *Agent) {
 			c.fault("compaction.at", "%v is not between 0 and 1: write a number in that range, such as 0.8", k.At)
 		}
 		if k.At > 0 && k.Window <= 0 {
-			c.fault("compaction.window", "it is missing: give the size of the model's context window in tokens, since compaction.at is a share of it")
+			c.fault("compaction.window", "it is %d: give the size of the model's context window in tokens, since compaction.at is a share of it", k.Window)
 		}
 		if k.Keep < 0 {
 			c.fault("compaction.keep", "%d is negative: write 0 or more", k.Keep)
@@ -196,7 +196,7 @@ func (c *checker) loopSettings(a *Agent) {
 
 func (c *checker) retention(r Retention) {
 	if r.Events != 0 {
-		c.fault("retention.events", "an agent cannot set it, since all agents share the event feed: set events in TURNPIKE_RETENTION")
+		c.fault("retention.events", "an agent cannot set it, since all agents share the event feed: remove it, and ask the operator to set events in TURNPIKE_RETENTION (in Go, Options.Retention)")
 	}
 }
 
@@ -335,7 +335,7 @@ func (c *checker) tool(place string, t Tool) *CompiledTool {
 		c.fault(place, "max_calls is %d and max_result %d: write 0 or more for both", t.MaxCalls, t.MaxResult)
 	}
 	if most := c.known.MaxResult; most > 0 && t.MaxResult > most {
-		c.fault(place+".max_result", "%d bytes exceed the %d that this deployment allows: write a smaller number, or raise TURNPIKE_MAX_RESULT", t.MaxResult, most)
+		c.fault(place+".max_result", "%d bytes exceed the %d that this deployment allows: write a smaller number, or ask the operator to raise TURNPIKE_MAX_RESULT (in Go, Options.MaxResult)", t.MaxResult, most)
 	}
 	if risks := []tool.Risk{tool.Reads, tool.Writes, tool.Pays, tool.Sends}; t.Risk != "" && !slices.Contains(risks, t.Risk) {
 		c.fault(place+".risk", "it is %q: write reads, writes, pays or sends", t.Risk)

@@ -11,7 +11,7 @@ var (
 	ErrNoObject = errors.New("the content does not exist")
 
 	// ErrObjectsFull reports that the objects of a tenant have reached their limit.
-	ErrObjectsFull = errors.New("the files of the tenant have reached their limit in bytes: delete some, or raise TURNPIKE_FILES_MIB")
+	ErrObjectsFull = errors.New("the files of the tenant have reached their limit in bytes: delete some, or raise TURNPIKE_FILES_MIB (in Go, NATS.Limits.Files)")
 )
 
 // ObjectBuffer is the maximum number of bytes of one object that PutObject and a reader of OpenObject keep

@@ -51,9 +51,9 @@ func NewExtras(specs Specs, allow []string) (Extras, error) {
 		name, field, ok := strings.Cut(strings.TrimSpace(entry), ":")
 		switch {
 		case !ok || name == "" || !fieldPath.MatchString(field):
-			return nil, fmt.Errorf("model extra %q is not PROVIDER:FIELD: write one such as openai:prompt_cache_retention (TURNPIKE_MODEL_EXTRA)", entry)
+			return nil, fmt.Errorf("model extra %q is not PROVIDER:FIELD: write one such as openai:prompt_cache_retention (TURNPIKE_MODEL_EXTRA; in Go, ModelExtra)", entry)
 		case specs[name].owns(field) != apart:
-			return nil, fmt.Errorf("model extra %q is not allowed, since Turnpike sets this field or a part of it, or it would make the provider store data, run tools or call other servers: remove it (TURNPIKE_MODEL_EXTRA)", entry)
+			return nil, fmt.Errorf("model extra %q is not allowed, since Turnpike sets this field or a part of it, or it would make the provider store data, run tools or call other servers: remove it (TURNPIKE_MODEL_EXTRA; in Go, ModelExtra)", entry)
 		}
 		e[name] = append(e[name], field)
 	}
@@ -110,7 +110,7 @@ func (e Extras) CheckExtra(name string, s Spec, extra map[string]json.RawMessage
 		case s.owns(path) != apart:
 			wrong = append(wrong, Refusal{at, "it is not allowed, since Turnpike sets this field or a part of it, or it would make the provider store data, run tools or call other servers: remove it"})
 		case e != nil && lies(path, e[name]) != inside:
-			wrong = append(wrong, Refusal{at, fmt.Sprintf("this deployment does not allow it: remove it, or ask the operator to add %s:%s to TURNPIKE_MODEL_EXTRA", name, path)})
+			wrong = append(wrong, Refusal{at, fmt.Sprintf("this deployment does not allow it: remove it, or ask the operator to add %s:%s to TURNPIKE_MODEL_EXTRA (in Go, Options.ModelExtra)", name, path)})
 		}
 	})
 	return wrong

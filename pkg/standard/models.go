@@ -20,7 +20,7 @@ import (
 func Providers(allow ...string) (map[string]model.Provider, error) {
 	guard, err := guard.New(allow)
 	if err != nil {
-		return nil, fmt.Errorf("TURNPIKE_MODEL_ALLOW: %w", err)
+		return nil, fmt.Errorf("TURNPIKE_MODEL_ALLOW (in Go, Config.ModelAllow or the arguments of Providers): %w", err)
 	}
 	own := map[string]bool{}
 	for _, spec := range model.BuiltinSpecs() {
@@ -47,7 +47,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.guarded.RoundTrip(r)
 	if why := guard.Refusal(err); why != nil {
 		// To try it again does not help.
-		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: the request to %s was not sent: %v, or to TURNPIKE_MODEL_ALLOW for models alone", guard.HostPort(r.URL), why)}
+		return nil, &model.Error{Class: model.InvalidRequest, Message: fmt.Sprintf("base_url: the request to %s was not sent: %v, or to TURNPIKE_MODEL_ALLOW (ModelAllow) for models alone", guard.HostPort(r.URL), why)}
 	}
 	return resp, err
 }

@@ -81,7 +81,7 @@ type Set struct {
 func New(cfg Config) (*Set, error) {
 	guard, err := guard.New(cfg.HTTPAllow)
 	if err != nil {
-		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW: %w", err)
+		return nil, fmt.Errorf("TURNPIKE_HTTP_ALLOW (in Go, Config.HTTPAllow): %w", err)
 	}
 	models, err := Providers(slices.Concat(cfg.HTTPAllow, cfg.ModelAllow)...)
 	if err != nil {

@@ -115,5 +115,5 @@ func (e *UnconfirmedError) Error() string {
 	if e.Unsynced {
 		what += ", and the primary has not synced it to disk,"
 	}
-	return fmt.Sprintf("%s within %s, so a failover may lose it: check that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM", what, e.Within)
+	return fmt.Sprintf("%s within %s, so a failover may lose it: check that the replicas are connected and in sync (`turnpike doctor`), or lower TURNPIKE_REDIS_CONFIRM (in Go, Redis.Confirm)", what, e.Within)
 }

@@ -172,7 +172,7 @@ func Advise(err error, other string) error {
 // is not what the error says.
 func Remedy(err error) string {
 	if errors.Is(err, ErrURL) {
-		return "correct TURNPIKE_NATS_URL"
+		return "correct TURNPIKE_NATS_URL, or in Go the URL in the options"
 	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return "log in as a user of the server: set TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE; in Go, the login in the options"

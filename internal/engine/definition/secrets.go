@@ -117,13 +117,13 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	if !shared {
-		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[2]s of %[3]s, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, reader)
+		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[2]s (in Go, SecretsDir) of %[3]s, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, reader)
 	}
 	variable := declared + name
 	if fits {
 		variable = name
 	}
-	return "", fmt.Errorf("secret %s is not set, or empty: set %s in the environment of %s and start it again, or put a file of that name with the value into TURNPIKE_SECRETS_DIR", name, variable, reader)
+	return "", fmt.Errorf("secret %s is not set, or empty: set %s in the environment of %s and start it again, or put a file of that name with the value into TURNPIKE_SECRETS_DIR (in Go, SecretsDir)", name, variable, reader)
 }
 
 // file reads a secret from a file. It returns "" if the file does not exist.

@@ -75,7 +75,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case errors.Is(err, file.ErrNotFound):
 		return f, fmt.Errorf("tenant %s has no such file: continue without it; the tool must name one that was uploaded to this tenant", tenant)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without it; a user must delete some, or the operator raise TURNPIKE_FILES_MIB", tenant)
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without it; a user must delete some, or the operator raise TURNPIKE_FILES_MIB (in Go, NATS.Limits.Files)", tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:

@@ -17,7 +17,7 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`
 func CheckHosts(names []string) error {
 	for _, name := range names {
 		if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err != nil && !hostName.MatchString(name) {
-			return fmt.Errorf("TURNPIKE_HOSTS has %.100q: write each name as turnpike.example.com, without https://, a port, a path or *", name)
+			return fmt.Errorf("TURNPIKE_HOSTS (in Go, GatewayOptions.Hosts) has %.100q: write each name as turnpike.example.com, without https://, a port, a path or *", name)
 		}
 	}
 	return nil

@@ -105,20 +105,22 @@ func New(cfg Config) (*Confinement, error) {
 		cfg.Mode = Auto
 	}
 	if !slices.Contains(Modes, cfg.Mode) {
-		return nil, fmt.Errorf("confinement of MCP programs is %q: set TURNPIKE_MCP_CONFINEMENT to one of %s", cfg.Mode, strings.Join(Modes, ", "))
+		return nil, fmt.Errorf("confinement of MCP programs is %q: set TURNPIKE_MCP_CONFINEMENT (in Go, Confinement.Mode) to one of %s", cfg.Mode, strings.Join(Modes, ", "))
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory
 	}
 	if cfg.Memory < MinMemory {
-		return nil, fmt.Errorf("memory of MCP programs is %d MiB, the minimum is %d: raise TURNPIKE_MCP_MEMORY_MIB", cfg.Memory>>20, MinMemory>>20)
+		return nil, fmt.Errorf("memory of MCP programs is %d MiB, the minimum is %d: raise TURNPIKE_MCP_MEMORY_MIB (in Go, Confinement.Memory)", cfg.Memory>>20, MinMemory>>20)
 	}
 	if cfg.Home != "" {
 		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
-			return nil, fmt.Errorf("home of MCP programs: %w: correct TURNPIKE_MCP_HOME", err)
+			return nil, fmt.Errorf("home of MCP programs: %w: correct TURNPIKE_MCP_HOME (in Go, Confinement.Home)", err)
 		}
 	}
-	for name, paths := range map[string]*[]string{"TURNPIKE_MCP_READ": &cfg.Read, "TURNPIKE_MCP_WRITE": &cfg.Write, "": &cfg.Withheld} {
+	for name, paths := range map[string]*[]string{
+		"TURNPIKE_MCP_READ (in Go, Confinement.Read)": &cfg.Read, "TURNPIKE_MCP_WRITE (in Go, Confinement.Write)": &cfg.Write, "": &cfg.Withheld,
+	} {
 		var err error
 		if *paths, err = absolute(*paths); err != nil && name != "" {
 			return nil, fmt.Errorf("%w: correct %s", err, name)

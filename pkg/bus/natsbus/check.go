@@ -26,7 +26,7 @@ const checkTimeout = 5 * time.Second
 func (b *Bus) Check(ctx context.Context) []state.Finding {
 	if !b.nc.IsConnected() {
 		return []state.Finding{{
-			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL to its address",
+			Name: "nats: server", Fatal: true, Detail: "not connected", Remedy: "start nats-server with -js, or set TURNPIKE_NATS_URL (in Go, NATS.URL) to its address",
 		}}
 	}
 	jet := b.checkJetStream(ctx)
@@ -104,7 +104,7 @@ func (conn *connection) checkReplicas() state.Finding {
 		f.Detail = fmt.Sprintf("%d, on servers of the cluster %s", conn.cfg.Replicas, cluster)
 	}
 	if !f.OK {
-		f.Remedy = "set TURNPIKE_NATS_REPLICAS=3 for all gateways and workers, if the cluster has three servers or more; their next start changes existing streams. Until then the loss of one server loses its streams"
+		f.Remedy = "set TURNPIKE_NATS_REPLICAS=3 (in Go, NATS.Replicas) for all gateways and workers, if the cluster has three servers or more; their next start changes existing streams. Until then the loss of one server loses its streams"
 	}
 	return f
 }
@@ -157,7 +157,7 @@ func (ts *turnStreams) checkLayout(ctx context.Context) state.Finding {
 	}
 	if want := ts.cfg.TurnStreams; want != 0 && want != len(names) {
 		f.OK = false
-		f.Remedy = fmt.Sprintf("set the same TURNPIKE_TURN_STREAMS in all gateways and workers, and restart one: it is %d here, and the process that starts last decides", want)
+		f.Remedy = fmt.Sprintf("set the same TURNPIKE_TURN_STREAMS (in Go, NATS.TurnStreams) in all gateways and workers, and restart one: it is %d here, and the process that starts last decides", want)
 	}
 	return f
 }

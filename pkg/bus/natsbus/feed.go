@@ -15,7 +15,7 @@ import (
 )
 
 // errNoFeed is the error of a bus that was opened without Config.EventFeed.
-var errNoFeed = errors.New("the deployment has no event feed: set TURNPIKE_EVENT_FEED=on in all gateways and workers")
+var errNoFeed = errors.New("the deployment has no event feed: set TURNPIKE_EVENT_FEED=on (in Go, NATS.EventFeed) in all gateways and workers")
 
 // sent is an event in flight.
 type sent struct {

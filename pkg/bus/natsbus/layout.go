@@ -200,7 +200,7 @@ func (ts *turnStreams) spread(ctx context.Context, n int) error {
 		}
 		l := old.spread(n)
 		if err := ts.ensureTurns(ctx, l.Streams); err != nil {
-			return fmt.Errorf("%w, or unset TURNPIKE_TURN_STREAMS to use the existing streams", err)
+			return fmt.Errorf("%w, or unset TURNPIKE_TURN_STREAMS (in Go, NATS.TurnStreams) to use the existing streams", err)
 		}
 		if unwritten = notMoved(ts.writeLayout(ctx, l, old.revision)); unwritten != nil && hopeless(unwritten) {
 			break
@@ -217,7 +217,7 @@ func (ts *turnStreams) spread(ctx context.Context, n int) error {
 	if unwritten != nil {
 		return fmt.Errorf("the list of turn streams cannot be written (%w): run `turnpike doctor`: NATS may be unreachable or have no storage left", unwritten)
 	}
-	return errors.New("other processes keep changing the number of streams: set the same TURNPIKE_TURN_STREAMS in all gateways and workers")
+	return errors.New("other processes keep changing the number of streams: set the same TURNPIKE_TURN_STREAMS (in Go, NATS.TurnStreams) in all gateways and workers")
 }
 
 func notMoved(err error) error {

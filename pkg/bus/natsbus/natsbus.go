@@ -104,32 +104,33 @@ var domains = regexp.MustCompile(`^[^\s.*>]+$`)
 func (c Config) validate() error {
 	var errs []error
 	if !prefixes.MatchString(c.Prefix) {
-		errs = append(errs, fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots (TURNPIKE_PREFIX)", c.Prefix))
+		errs = append(errs, fmt.Errorf("prefix is %q: use letters, digits, _ and -, in parts joined by dots (TURNPIKE_PREFIX; in Go, Prefix)", c.Prefix))
 	}
 	if c.Domain != "" && !domains.MatchString(c.Domain) {
-		errs = append(errs, fmt.Errorf("the JetStream domain is %q: use the domain of the NATS server, without spaces, dots and wildcards (TURNPIKE_NATS_DOMAIN)", c.Domain))
+		errs = append(errs, fmt.Errorf("the JetStream domain is %q: use the domain of the NATS server, without spaces, dots and wildcards (TURNPIKE_NATS_DOMAIN; in Go, NATS.Domain)", c.Domain))
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
-		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS)", c.Replicas))
+		errs = append(errs, fmt.Errorf("replicas is %d: set 1 to 5 (TURNPIKE_NATS_REPLICAS; in Go, NATS.Replicas)", c.Replicas))
 	}
 	if c.AckWait < 100*time.Millisecond {
 		errs = append(errs, fmt.Errorf("ack wait is %v: set AckWait to 100ms or more", c.AckWait))
 	}
 	if c.TurnStreams < 0 || c.TurnStreams > maxTurnStreams {
-		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number (TURNPIKE_TURN_STREAMS)", c.TurnStreams, maxTurnStreams))
+		errs = append(errs, fmt.Errorf("turn streams is %d: set 1 to %d, or 0 to keep the current number (TURNPIKE_TURN_STREAMS; in Go, NATS.TurnStreams)", c.TurnStreams, maxTurnStreams))
 	}
 	if c.MaxAckPending < 0 {
-		errs = append(errs, fmt.Errorf("max ack pending is %d: set 1 or more, or 0 for a number that fits the slots of the workers (TURNPIKE_MAX_ACK_PENDING)", c.MaxAckPending))
+		errs = append(errs, fmt.Errorf("max ack pending is %d: set 1 or more, or 0 for a number that fits the slots of the workers (TURNPIKE_MAX_ACK_PENDING; in Go, NATS.MaxAckPending)", c.MaxAckPending))
 	}
 	for _, l := range []struct {
-		variable string
-		bytes    int64
+		setting string
+		bytes   int64
 	}{
-		{"TURNPIKE_SUBMIT_MIB", c.Limits.Submit}, {"TURNPIKE_CONTROL_MIB", c.Limits.Control}, {"TURNPIKE_DEAD_MIB", c.Limits.Dead},
-		{"TURNPIKE_EVENTS_MIB", c.Limits.Events}, {"TURNPIKE_FILES_MIB", c.Limits.Files},
+		{"TURNPIKE_SUBMIT_MIB; in Go, NATS.Limits.Submit", c.Limits.Submit}, {"TURNPIKE_CONTROL_MIB; in Go, NATS.Limits.Control", c.Limits.Control},
+		{"TURNPIKE_DEAD_MIB; in Go, NATS.Limits.Dead", c.Limits.Dead}, {"TURNPIKE_EVENTS_MIB; in Go, NATS.Limits.Events", c.Limits.Events},
+		{"TURNPIKE_FILES_MIB; in Go, NATS.Limits.Files", c.Limits.Files},
 	} {
 		if l.bytes >= 0 && l.bytes < minLimit {
-			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes: set 1 MiB or more, or less than 0 for no limit (%s)", l.bytes, l.variable))
+			errs = append(errs, fmt.Errorf("the limit of a stream is %d bytes: set 1 MiB or more, or less than 0 for no limit (%s)", l.bytes, l.setting))
 		}
 	}
 	return errors.Join(errs...)

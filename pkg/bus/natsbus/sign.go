@@ -47,18 +47,18 @@ func ParseKeys(text string) (Keys, error) {
 		case word == wordUnsigned && len(k.secrets) > 0:
 			k.unsigned = true
 		case word == wordUnsigned:
-			return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE): there is no key before the word unsigned: write the key first")
+			return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there is no key before the word unsigned: write the key first")
 		case len(word) < minKey:
-			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE): a key has %d bytes, the minimum is %d: generate one with `openssl rand -hex 32`", len(word), minKey)
+			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): a key has %d bytes, the minimum is %d: generate one with `openssl rand -hex 32`", len(word), minKey)
 		default:
 			k.secrets = append(k.secrets, word)
 		}
 	}
 	if len(k.secrets) > maxKeys {
-		return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE): there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
+		return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
 	}
 	if strings.TrimSpace(text) != "" && len(k.secrets) == 0 {
-		return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE): there are separators and no key: generate one with `openssl rand -hex 32`")
+		return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there are separators and no key: generate one with `openssl rand -hex 32`")
 	}
 	return k, nil
 }

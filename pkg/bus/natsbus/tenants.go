@@ -308,7 +308,7 @@ func (ts *tenantStreams) createTenant(ctx context.Context, want jetstream.Stream
 		err = create()
 	}
 	if limit > 0 && isFull(err) {
-		ts.log.Warn("size limit of the tenant's stream not set", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB, TURNPIKE_EVENTS_MIB and TURNPIKE_FILES_MIB")
+		ts.log.Warn("size limit of the tenant's stream not set", "error", err, "stream", want.Name, "max_bytes", limit, "hint", "raise max_file_store of NATS, or lower TURNPIKE_SUBMIT_MIB, TURNPIKE_CONTROL_MIB, TURNPIKE_DEAD_MIB, TURNPIKE_EVENTS_MIB and TURNPIKE_FILES_MIB (in Go, NATS.Limits)")
 		limit = -1
 		err = create()
 	}

@@ -278,7 +278,7 @@ func (s *Store) tooMany() {
 	s.cfg.Logger.Warn("JetStream holds more runs than the limit of this store", "runs", len(s.index), "limit", manyRuns, "hint", remedyMany)
 }
 
-const remedyMany = "delete ended runs (TURNPIKE_RETENTION, turnpike gc): every process holds the list of all runs in memory. A new deployment can keep more in Redis (TURNPIKE_REDIS_URL); the agents and runs of this one are not moved there"
+const remedyMany = "delete ended runs (TURNPIKE_RETENTION, in Go Options.Retention, or turnpike gc): every process holds the list of all runs in memory. A new deployment can keep more in Redis (TURNPIKE_REDIS_URL); the agents and runs of this one are not moved there"
 
 // checkRuns reports the number of runs.
 func (s *Store) checkRuns() state.Finding {

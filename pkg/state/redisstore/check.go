@@ -44,9 +44,9 @@ func (s *Store) Check(ctx context.Context) []state.Finding {
 }
 
 func unreachable(name string, err error) state.Finding {
-	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL to the address of a running one")
+	remedy := cmp.Or(credential.TLSRemedy(err, "TURNPIKE_REDIS"), "start redis-server, or set TURNPIKE_REDIS_URL (in Go, Redis.URL) to the address of a running one")
 	if text := err.Error(); strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") {
-		remedy = "set TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD to a user of the server and its password"
+		remedy = "set TURNPIKE_REDIS_USER and TURNPIKE_REDIS_PASSWORD (in Go, Redis.Login) to a user of the server and its password"
 	}
 	if strings.Contains(err.Error(), "NOPERM") {
 		remedy = "permit the command that the error names to the Redis user of this process"
@@ -94,7 +94,7 @@ func checkWrites(info *redis.InfoCmd, at string) state.Finding {
 		f.OK, f.Broken, f.Detail = false, false, "the last snapshot (RDB) failed; the server refuses writes until one succeeds, unless stop-writes-on-bgsave-error is off"
 		f.Remedy = "check in the log of redis-server whether its disk is full or read-only"
 	case info.Item("Replication", "role") == "slave":
-		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "set TURNPIKE_REDIS_URL to the primary"
+		f.OK, f.Detail, f.Remedy = false, "refused: the server is a replica", "set TURNPIKE_REDIS_URL (in Go, Redis.URL) to the primary"
 	case info.Item("Persistence", "loading") == "1":
 		f.OK, f.Detail, f.Remedy = false, "refused: the server is loading its data from disk", "wait until the server has loaded its data"
 	case limit > 0 && used >= limit/10*9:
@@ -124,7 +124,7 @@ func (s *Store) CheckWrites(ctx context.Context) state.Finding {
 			}
 		}
 		if _, ok := errors.AsType[*state.UnconfirmedError](err); ok {
-			f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM"
+			f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM (in Go, Redis.Confirm)"
 		}
 		if strings.Contains(err.Error(), "NOPERM") {
 			f.Broken, f.Detail = false, "unknown: "+err.Error()
@@ -138,7 +138,7 @@ var refusals = map[string]string{
 	"NOREPLICAS": "start as many replicas as min-replicas-to-write requires, or lower that setting",
 	"MISCONF":    "the last snapshot or append-only write failed: check in the log of redis-server whether its disk is full or read-only",
 	"OOM":        "raise maxmemory first, since a full server refuses deletions as well; then delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
-	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL to the primary",
+	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL (in Go, Redis.URL) to the primary",
 	"LOADING":    "the server is loading its data from disk: wait until it has loaded them",
 	"NOPERM":     "run doctor with the Redis user of a gateway or a worker, which may write",
 }

@@ -54,7 +54,7 @@ func parseConfirm(text string, within time.Duration) (confirm, error) {
 		c.replicas, _ = strconv.Atoi(number)
 	}
 	if kind != "aof" && kind != "replicas" || (given || !c.aof) && (c.replicas < 1 || c.replicas > 100) {
-		return c, fmt.Errorf("redis confirm (TURNPIKE_REDIS_CONFIRM) is %q: write replicas:1 (one replica has received the write), aof (the server has it on disk), aof:1 (the server and one replica have it on disk) or off", text)
+		return c, fmt.Errorf("redis confirm (TURNPIKE_REDIS_CONFIRM; in Go, Redis.Confirm) is %q: write replicas:1 (one replica has received the write), aof (the server has it on disk), aof:1 (the server and one replica have it on disk) or off", text)
 	}
 	return c, nil
 }
@@ -189,14 +189,14 @@ func (s *Store) checkConfirm(info *redis.InfoCmd, at string) state.Finding {
 	case c.aof && !waitsForAOF(info):
 		f.OK, f.Fatal = false, true
 		f.Detail += ", but the server is too old to report which writes are on disk"
-		f.Remedy = "upgrade to Redis 7.2 or Valkey, or set TURNPIKE_REDIS_CONFIRM=replicas:N"
+		f.Remedy = "upgrade to Redis 7.2 or Valkey, or set TURNPIKE_REDIS_CONFIRM=replicas:N (in Go, Redis.Confirm)"
 	case c.aof && info.Item("Persistence", "aof_enabled") != "1":
 		f.OK, f.Fatal = false, true
 		f.Detail += ", but appendonly is off"
 		f.Remedy = "set `appendonly yes`, also on replicas: without it Redis confirms no write"
 	case online < c.replicas:
 		f.OK = false
-		f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM: until enough replicas are connected, Turnpike confirms no write"
+		f.Remedy = "start replicas, find out why they are not in sync (`INFO replication`), or lower TURNPIKE_REDIS_CONFIRM (in Go, Redis.Confirm): until enough replicas are connected, Turnpike confirms no write"
 	case online > 0 && !c.on():
 		f.Detail += ": a failover loses writes that the replica has not received; to wait for it, set TURNPIKE_REDIS_CONFIRM=replicas:1"
 	}

@@ -90,7 +90,7 @@ func (l login) apply(o *redis.UniversalOptions) error {
 func options(url string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
-		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL) is not valid: write one such as redis://user:password@127.0.0.1:6379/0, with numbers as port and database, and percent-encode special characters of the password, such as %2F for /")
+		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) is not valid: write one such as redis://user:password@127.0.0.1:6379/0, with numbers as port and database, and percent-encode special characters of the password, such as %2F for /")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	user := ""
@@ -102,7 +102,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 	one, err := redis.ParseURL(scheme + "://" + user + addrs[0] + "/" + db)
 	if err != nil {
 		// The parser's error repeats the URL, which may contain a password.
-		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL) is not valid: write one such as redis://user:password@127.0.0.1:6379/0, with numbers as port and database, and percent-encode special characters of the password, such as %2F for /")
+		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) is not valid: write one such as redis://user:password@127.0.0.1:6379/0, with numbers as port and database, and percent-encode special characters of the password, such as %2F for /")
 	}
 	o := &redis.UniversalOptions{
 		Addrs: addrs, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
