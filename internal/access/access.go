@@ -184,7 +184,7 @@ func (e *TenantError) Error() string {
 		return err.Error()
 	}
 	if len(e.Own) == 0 {
-		return fmt.Sprintf("you have no role in tenant %.60q: give this principal roles", e.Tenant)
+		return fmt.Sprintf("you have no role in tenant %.60q: ask an admin for one, or name another tenant", e.Tenant)
 	}
 	return fmt.Sprintf("you have no role in tenant %.60q, only in %s: name one of these", e.Tenant, strings.Join(e.Own, ", "))
 }

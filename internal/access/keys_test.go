@@ -109,7 +109,7 @@ func TestPrincipalIn(t *testing.T) {
 		t.Errorf("an invalid name: %v", err)
 	}
 	for _, who := range []access.Principal{{}, {Grants: []access.Grant{{Tenant: "one"}}}} {
-		if _, err := who.In("one", state.DefaultTenant); err == nil || err.Error() != `you have no role in tenant "one": give this principal roles` {
+		if _, err := who.In("one", state.DefaultTenant); err == nil || err.Error() != `you have no role in tenant "one": ask an admin for one, or name another tenant` {
 			t.Errorf("a principal without roles: %v", err)
 		}
 	}

@@ -15,9 +15,9 @@ type deletions struct {
 func newDeletions(stats func() retention.Stats) *deletions {
 	return &deletions{
 		stats:   stats,
-		total:   prometheus.NewDesc("turnpike_runs_deleted_total", "Runs that this gateway deleted because their time was over.", nil, nil),
-		backlog: prometheus.NewDesc("turnpike_deletion_backlog", "Runs whose time is over that this gateway has found and not deleted yet.", nil, nil),
-		age:     prometheus.NewDesc("turnpike_deletion_age_seconds", "For how long the time of the oldest of them has been over.", nil, nil),
+		total:   prometheus.NewDesc("turnpike_runs_deleted_total", "Runs that this gateway deleted because their retention had ended.", nil, nil),
+		backlog: prometheus.NewDesc("turnpike_deletion_backlog", "Runs whose retention has ended and that this gateway must still delete.", nil, nil),
+		age:     prometheus.NewDesc("turnpike_deletion_age_seconds", "Time since the retention of the oldest of these runs ended.", nil, nil),
 	}
 }
 

@@ -272,16 +272,16 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 	if loadErr != nil {
 		return err // without the addition
 	}
-	waits := "nothing now, so read it again later"
-	if w := st.Waiting; w != nil {
-		waits = string(w.Reason)
-		for i, call := range w.Calls {
-			sep := ", "
-			if i == 0 {
-				sep = ": "
-			}
-			waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
+	if st.Waiting == nil {
+		return problem(conflict, api.CodeNotWaiting, "%v; it waits for nothing now: read it again before you send another signal", refused)
+	}
+	waits := string(st.Waiting.Reason)
+	for i, call := range st.Waiting.Calls {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
 		}
+		waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
 	}
 	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s: answer only what it waits for", refused, waits)
 }
