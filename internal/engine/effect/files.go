@@ -113,7 +113,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		if errors.Is(err, file.ErrNotFound) {
 			return fail(model.InvalidRequest, err, "file %s does not exist any more, for example because its tenant was deleted: upload it again, and submit a new run", id)
 		}
-		return fail(model.Transport, err, "read file %s: %v", id, err)
+		return fail(model.Transport, err, "the worker cannot read file %s: submit the run again, or ask the operator to run `turnpike doctor` if this repeats: %v", id, err)
 	}
 	c.files = memory
 	c.req.Messages = slices.Clone(c.req.Messages)

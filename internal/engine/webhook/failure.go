@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -16,7 +18,11 @@ const maxDescription = 256
 
 // requestError is the error of a request. Its text is for the log of the worker: it may have addresses, or
 // what the receiver has sent.
-type requestError struct{ error }
+type requestError struct {
+	error
+
+	within time.Duration // the time limit of the request; 0 if it has none
+}
 
 func (e requestError) Unwrap() error { return e.error }
 
@@ -24,17 +30,20 @@ func (e requestError) Unwrap() error { return e.error }
 // would reveal the worker's network, and nothing that the receiver has sent, which could be any text.
 func describe(err error) string {
 	if request, ok := errors.AsType[requestError](err); ok {
-		return line(requestText(request.error))
+		return line(requestText(request.error, request.within))
 	}
 	return line(err.Error())
 }
 
-func requestText(err error) string {
+func requestText(err error, within time.Duration) string {
 	if parsed, ok := errors.AsType[*url.Error](err); ok {
 		err = parsed.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "the receiver did not answer in time"
+		if within <= 0 {
+			return "the receiver did not answer in time"
+		}
+		return fmt.Sprintf("the receiver did not answer within %s", within)
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "the receiver's TLS certificate is for another host"

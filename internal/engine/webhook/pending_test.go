@@ -77,7 +77,7 @@ func TestPendingReasons(t *testing.T) {
 		for _, e := range f.pending() {
 			if e.Reason == api.PendingReceiverFailing {
 				failing++
-				if e.Host != "silent.example:443" || e.Attempts > 0 && e.LastError != "the receiver did not answer in time" {
+				if e.Host != "silent.example:443" || e.Attempts > 0 && e.LastError != "the receiver did not answer within 15s" {
 					t.Errorf("after two minutes: %+v", e)
 				}
 			}

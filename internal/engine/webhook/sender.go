@@ -504,9 +504,13 @@ func (s *Sender) send(ctx context.Context, tenant string, e event) (got answer, 
 // deliver sends an event, signed with each of the secrets, which belong to the references of its endpoint.
 // Without a secret it has no signature.
 func deliver(ctx context.Context, client *http.Client, tenant string, e event, secrets []string) (got answer, err error) {
+	var within time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		within = time.Until(at).Round(100 * time.Millisecond)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoint.URL, bytes.NewReader(e.body))
 	if err != nil {
-		return got, requestError{err}
+		return got, requestError{err, within}
 	}
 	now := time.Now()
 	var signatures []string
@@ -537,7 +541,7 @@ func deliver(ctx context.Context, client *http.Client, tenant string, e event, s
 		err = request.Err // without the address, whose query may have a token
 	}
 	if err != nil {
-		return got, requestError{err}
+		return got, requestError{err, within}
 	}
 	got.status = resp.StatusCode
 	defer resp.Body.Close()
