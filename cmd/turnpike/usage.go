@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
@@ -18,8 +19,12 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// named returns a usage error for err if err says that a file does not exist which an argument names, else err.
+// named adds the remedy to an error about a file that an argument names. If the file does not exist, the result is a
+// usage error.
 func named(err error) error {
+	if bare, ok := errors.AsType[*fs.PathError](err); ok && bare.Error() == err.Error() {
+		err = fmt.Errorf("%w: name a file that this user can read", err)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return usagef("%w", err)
 	}

@@ -151,11 +151,11 @@ func Load(path string) (Config, error) {
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("read mock model: %w", err)
+		return Config{}, fmt.Errorf("read mock model: %w: name a script that this user can read", err)
 	}
 	c, err := parse(b)
 	if err != nil {
-		return Config{}, fmt.Errorf("read mock model %s: %w", path, err)
+		return Config{}, fmt.Errorf("read mock model %s: correct the file: %w", path, err)
 	}
 	near := func(name string) string {
 		if name == "" || filepath.IsAbs(name) {
@@ -192,7 +192,7 @@ func parse(b []byte) (Config, error) {
 func LoadConversations(path string) ([]Conversation, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read conversations: %w", err)
+		return nil, fmt.Errorf("read conversations: %w: name a file that this user can read", err)
 	}
 	list, err := parseConversations(b)
 	if err != nil {
@@ -213,7 +213,7 @@ func parseConversations(b []byte) ([]Conversation, error) {
 		}
 		var c Conversation
 		if err := json.Unmarshal(line, &c); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d is not a conversation in JSON (%w): correct it", n, err)
 		}
 		if c.ID == "" {
 			return nil, fmt.Errorf("line %d has no id: add one", n)
@@ -249,11 +249,11 @@ func (c Config) compile() ([]compiled, error) {
 	for i, s := range c.Scripts {
 		byModel, err := regexp.Compile(s.Model)
 		if err != nil {
-			return nil, fmt.Errorf("scripts[%d].model: %w", i, err)
+			return nil, fmt.Errorf("scripts[%d].model: %w: correct the regular expression", i, err)
 		}
 		byText, err := regexp.Compile(s.Match)
 		if err != nil {
-			return nil, fmt.Errorf("scripts[%d].match: %w", i, err)
+			return nil, fmt.Errorf("scripts[%d].match: %w: correct the regular expression", i, err)
 		}
 		if s.Count != "" && s.Count != CountHistory && s.Count != CountCalls {
 			return nil, fmt.Errorf("scripts[%d].count is %q: write history or calls", i, s.Count)

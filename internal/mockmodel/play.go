@@ -24,7 +24,7 @@ type recording struct {
 func loadRecordings(path string) ([]recording, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("read recording: %w", err)
+		return nil, fmt.Errorf("read recording: %w: name a file or folder that this user can read", err)
 	}
 	files := []string{path}
 	switch {
@@ -35,7 +35,7 @@ func loadRecordings(path string) ([]recording, error) {
 		files = nil
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return nil, fmt.Errorf("read recordings: %w", err)
+			return nil, fmt.Errorf("read recordings: %w: name a folder that this user can read", err)
 		}
 		for _, e := range entries {
 			if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
@@ -50,7 +50,7 @@ func loadRecordings(path string) ([]recording, error) {
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("read recording: %w", err)
+			return nil, fmt.Errorf("read recording: %w: name a file or folder that this user can read", err)
 		}
 		list = append(list, newRecording(filepath.Base(file), b))
 	}

@@ -34,8 +34,9 @@ func (known Known) Load(path string) (Definition, error) {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(filepath.Dir(path), file)
 	}
-	data, err = readFile(file)
-	if err == nil {
+	if data, err = readFile(file); err != nil {
+		err = fmt.Errorf("%w: name a file that can be read", err)
+	} else {
 		err = Known{}.decode(data, &def.Model.Responses)
 	}
 	if err != nil {
