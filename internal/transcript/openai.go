@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strings"
 
@@ -126,7 +127,7 @@ func openAIContent(parts []state.Part) any {
 func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
 	var w openAIMessage
 	if err := json.Unmarshal(raw, &w); err != nil {
-		return nil, at("role", "not a message of chat completions: %v", err)
+		return nil, fmt.Errorf(": it is not a message of chat completions (%w): correct it", err)
 	}
 	switch w.Role {
 	case "system", "developer", "user", "assistant":

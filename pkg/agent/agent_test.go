@@ -248,7 +248,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"name: a\nmodel: {provider: openai, name: gpt-4.1, parallel_tool_calls: true}", "the agent has no tools"},
 		{"name: a\nmodel: {provider: openai, name: gpt-4.1, tool_choice: {name: u}}\ntools: [{name: t}]", "model.tool_choice: the agent has no tool \"u\": write auto, none, any or the name of one of t"},
 		{"name: a\nmodel: {provider: openai, name: gpt-4.1, tool_choice: required}\ntools: [{name: t}]", "model.tool_choice: the agent has no tool \"required\""},
-		{"name: a\nmodel: {provider: openai, name: gpt-4.1, tool_choice: {tool: t}}\ntools: [{name: t}]", "model.tool_choice: the tool choice is not valid: write auto, none, any or {name: TOOL}"},
+		{"name: a\nmodel: {provider: openai, name: gpt-4.1, tool_choice: {tool: t}}\ntools: [{name: t}]", "model.tool_choice: the tool choice {\"tool\":\"t\"} is not valid: write auto, none, any or {name: TOOL}"},
 		{"name: a\nloop: {type: two_phase}\nmodel: {provider: openai, name: gpt-4.1, tool_choice: any}\ntools: [{name: t}]", "model.tool_choice: the loop two_phase describes tools to the model in its prompt"},
 		{"name: a\nmodel: {provider: scripted, responses: [{show: all}]}", "model.responses[0].show: \"all\" is not valid: write settings"},
 		{scripted + "tools: [{name: t, concurrency: both}]", "tools[0].concurrency"},

@@ -21,7 +21,7 @@ func (t *Turn) poisoned(ev TurnBegan) Decision {
 	t.s.Poison, t.s.DeadLettered = p, true
 	return t.finish(state.EndPoisoned, poisonedText, state.Entry{
 		Messages: said, Detail: fmt.Sprintf("claimed %d times without a commit", p.Attempts),
-		Error: &state.Error{Code: string(state.EndPoisoned), Message: "the workers that executed this turn crashed or stalled too often, so it was stopped: find the cause in their logs, then replay it with turnpike dead replay"},
+		Error: &state.Error{Code: string(state.EndPoisoned), Message: fmt.Sprintf("the workers that executed this turn crashed or stalled %d times, the maximum, so it was stopped: find the cause in their logs, then replay it with turnpike dead replay", p.Attempts)},
 	})
 }
 

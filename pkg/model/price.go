@@ -243,7 +243,7 @@ func parsePrice(fields map[string]json.RawMessage) (Price, error) {
 	}
 	var inner map[string]json.RawMessage
 	if err := json.Unmarshal(above, &inner); err != nil {
-		return Price{}, errors.New("above is not valid: write one such as {tokens: 200000, input: 2.5, output: 15}")
+		return Price{}, fmt.Errorf("above: %.60s is not an object of prices: write one such as {tokens: 200000, input: 2.5, output: 15}", above)
 	}
 	more, tokens, err := parseAmounts(inner, "tokens, input, output, cache_read, cache_write, cache_write_1h")
 	if err == nil && tokens == 0 {

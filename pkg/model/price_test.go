@@ -36,7 +36,7 @@ func TestParsePrices(t *testing.T) {
 		"mine: {input: \"1\", output: 2}":                                      "mine: input: amount",
 		"mine: {input: 1, output: 2, cached: 3}":                               `mine: unknown field "cached"`,
 		"mine: {input: 1, output: 2}\nmine: {input: 1}":                        "mine",
-		"mine: {input: 1, output: 2, above: 3}":                                "mine: above is not valid: write one such as",
+		"mine: {input: 1, output: 2, above: 3}":                                "mine: above: 3 is not an object of prices: write one such as",
 		"mine: {input: 1, output: 2, above: {input: 1, output: 2}}":            "mine: above: tokens is missing",
 		"mine: {input: 1, output: 2, above: {tokens: 0, input: 1, output: 2}}": "mine: above: tokens: 0 is not between 1 and",
 		"mine: {input: 1, output: 2, tokens: 3}":                               `mine: unknown field "tokens"`,

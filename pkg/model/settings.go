@@ -2,7 +2,6 @@ package model
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -70,7 +69,7 @@ func (c *ToolChoice) UnmarshalJSON(b []byte) error {
 		*c = ToolChoice{Tool: named["name"]}
 		return nil
 	default:
-		return errors.New("the tool choice is not valid: write auto, none, any or {name: TOOL}")
+		return fmt.Errorf("the tool choice %.60s is not valid: write auto, none, any or {name: TOOL}", b)
 	}
 	switch m := ToolMode(text); m {
 	case "", ToolsAuto, ToolsNone, ToolsAny:
