@@ -142,7 +142,7 @@ func (t Tool) loosened(d tool.Definition) error {
 		refuse("max_calls", "%d is above the limit of the tool in Go, %d: write that or less", d.MaxCalls, own.MaxCalls)
 	}
 	if limit := time.Duration(own.Timeout); limit > 0 && cmp.Or(time.Duration(d.Timeout), agent.DefaultToolTimeout) > limit {
-		refuse("timeout", "it is above the timeout of the tool in Go, %s: write that or less", limit)
+		refuse("timeout", "%s is above the timeout of the tool in Go, %s: write that or less", cmp.Or(time.Duration(d.Timeout), agent.DefaultToolTimeout), limit)
 	}
 	if own.Concurrency == "serial" && d.Concurrency != own.Concurrency {
 		refuse("concurrency", "%q is looser than the tool in Go, which has serial: write serial", d.Concurrency)

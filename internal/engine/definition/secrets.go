@@ -107,7 +107,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if len(hosts) > 0 {
 		if v := s.variable(name); v != "" {
 			if !fits {
-				remedy := fmt.Sprintf("put a file of that name into TURNPIKE_SECRETS_DIR/%s of %s", tenant, reader)
+				remedy := fmt.Sprintf("put a file of that name into TURNPIKE_SECRETS_DIR/%s (in Go, SecretsDir) of %s", tenant, reader)
 				if shared {
 					remedy = fmt.Sprintf("set %s%s in the environment of %s", declared, name, reader)
 				}

@@ -26,7 +26,7 @@ func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 		}
 		all := below(pid)
 		if len(all) > maxProcesses {
-			kill(fmt.Errorf("the program ran %d processes, at most %d are allowed, so it was stopped; it must start fewer", len(all), maxProcesses))
+			kill(fmt.Errorf("the program ran %d processes, at most %d are allowed, so it was stopped: configure it to start fewer", len(all), maxProcesses))
 			return
 		}
 		var used int64

@@ -75,7 +75,7 @@ func (s *session) messageLimit() int64 {
 }
 
 // errFlood ends a call, and the session, of a server that does not stop sending notifications.
-var errFlood = fmt.Errorf("the server sent more than %d MiB or %d lines during one call; it must send fewer notifications", maxReceived>>20, maxLines)
+var errFlood = fmt.Errorf("the server sent more than %d MiB or %d lines during one call: configure it to send fewer notifications", maxReceived>>20, maxLines)
 
 // receive counts what the server sends, and ends the call in progress when that is too much.
 func (s *session) receive(bytes, lines int) error {

@@ -256,7 +256,7 @@ func result(name string, msg *nats.Msg) tool.Result {
 	case err == nil && (len(r.Content) > 0 || len(r.Images)+len(r.Files) > 0):
 		return tool.Result{Content: contentOf(r.Content), Images: imagesOf(r.Images), Files: filesOf(r.Files)}
 	default:
-		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; its service must be corrected. The reply: %s`, name, tool.Truncate(string(msg.Data), 300)))
+		return tool.Error(fmt.Sprintf(`Tool %q was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; the operator must correct its service. The reply: %s`, name, tool.Truncate(string(msg.Data), 300)))
 	}
 }
 

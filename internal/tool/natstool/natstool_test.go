@@ -166,8 +166,8 @@ func TestReplies(t *testing.T) {
 		{`{"error":"broken"}`, nil, tool.Error("broken")},
 		{`{"error":{"code":7}}`, nil, tool.Error(`{"code":7}`)},
 		{``, nats.Header{micro.ErrorHeader: {"no stock"}, micro.ErrorCodeHeader: {"409"}}, tool.Error(`Tool "t" failed: no stock (code 409). Call it with other arguments, or continue without its result`)},
-		{`plain`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; its service must be corrected. The reply: plain`)},
-		{`{}`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; its service must be corrected. The reply: {}`)},
+		{`plain`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; the operator must correct its service. The reply: plain`)},
+		{`{}`, nil, tool.Error(`Tool "t" was called, but its reply is neither {"content": ...} nor {"error": "..."}. Continue without its result; the operator must correct its service. The reply: {}`)},
 	}
 	next := make(chan *nats.Msg, 1)
 	sub, err := nc.Subscribe(toolkit.Subject(prefix, "t"), func(m *nats.Msg) { _ = m.RespondMsg(<-next) })
