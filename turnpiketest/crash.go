@@ -148,7 +148,7 @@ type lifeKey struct{}
 func CrashHere(ctx context.Context) {
 	l, ok := ctx.Value(lifeKey{}).(*life)
 	if !ok {
-		panic("turnpiketest: CrashHere was called outside a tool call of a Kit")
+		panic("turnpiketest: CrashHere was called outside a tool call of a Kit: pass it the context of the tool's function")
 	}
 	l.end()
 	runtime.Goexit()

@@ -25,7 +25,7 @@ func Says(text string) Reply { return Reply{Text: text} }
 func Calls(name string, args any) Reply {
 	b, err := json.Marshal(args)
 	if err != nil {
-		panic(fmt.Sprintf("turnpiketest: arguments of %s: %v", name, err))
+		panic(fmt.Sprintf("turnpiketest: the arguments of %s cannot be encoded as JSON: pass a value that encoding/json accepts: %v", name, err))
 	}
 	return Reply{ToolCalls: []model.ScriptedCall{{Name: name, Arguments: b}}}
 }

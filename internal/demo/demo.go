@@ -172,7 +172,7 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 	case lines != 2:
 		return fmt.Errorf("the tools had %d effects, not 2: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo and this ledger:\n%s", lines, booked)
 	}
-	fmt.Fprintf(out, "\n%s died; another worker took the turn up %s later, from its journal.\n", killed, gap.Round(10*time.Millisecond))
+	fmt.Fprintf(out, "\n%s died; another worker resumed the turn %s later, from its journal.\n", killed, gap.Round(10*time.Millisecond))
 	fmt.Fprintf(out, "3 model calls, 2 tool effects, 0 repeated. The run's log says it all: %d versions, %d turns.\n", done.Version, done.TurnCount)
 	return nil
 }

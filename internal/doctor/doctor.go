@@ -157,7 +157,7 @@ func prices(now time.Time) state.Finding {
 
 func kept(p agent.Period) string {
 	if p == 0 {
-		return "are kept for ever"
+		return "are kept indefinitely"
 	}
 	return "are kept for " + p.String()
 }

@@ -63,7 +63,7 @@ var _ Client = (*api.Client)(nil)
 
 // ErrChanged reports that an evaluation cannot continue, because since it began an agent has a new latest version, or
 // the cases, the judge or the options have changed.
-var ErrChanged = errors.New("the evaluation cannot continue, since its agent or judge has changed: start over with --fresh")
+var ErrChanged = errors.New("the evaluation cannot continue, since an agent, the judge, the cases or the options have changed: start over with --fresh")
 
 type evaluation struct {
 	client  Client

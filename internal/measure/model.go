@@ -80,7 +80,7 @@ func (m *modelServer) await(ctx context.Context, n, times int) error {
 		return made >= n, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("%w: only %d were until then", err, made)
+		err = fmt.Errorf("%w: only %d were made until then", err, made)
 	}
 	return err
 }
