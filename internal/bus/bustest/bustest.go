@@ -68,6 +68,7 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Submissions", testSubmissions},
 		{"DeadLetters", testDeadLetters},
 		{"DeadLettersOfTenants", testDeadLettersOfTenants},
+		{"PurgeOfManyLetters", testPurgeOfManyLetters},
 		{"Membership", testMembership},
 		{"Ready", testReady},
 		{"Objects", testObjects},

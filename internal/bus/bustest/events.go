@@ -384,6 +384,28 @@ func testDeadLetters(t *testing.T, b bus.Bus) {
 	}
 }
 
+// The letters of a run are purged, however many letters of other runs stand before them.
+func testPurgeOfManyLetters(t *testing.T, b bus.Bus) {
+	const others = 120
+	gone := newID()
+	for i := range others + 2 {
+		d := bus.DeadLetter{Run: newID(), Cause: "another run"}
+		if i >= others {
+			d = bus.DeadLetter{Run: gone, Cause: fmt.Sprint(i)}
+		}
+		if err := b.DeadLetter(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.PurgeRun(t.Context(), state.DefaultTenant, gone, true); err != nil {
+		t.Fatal(err)
+	}
+	left, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 2*others)
+	if err != nil || len(left) != others || slices.ContainsFunc(left, func(d bus.DeadLetter) bool { return d.Run == gone }) {
+		t.Errorf("after PurgeRun of one run %d dead letters are left, %v; want the %d of other runs", len(left), err, others)
+	}
+}
+
 // Each tenant has its own dead letters.
 func testDeadLettersOfTenants(t *testing.T, b bus.Bus) {
 	for _, tenant := range []string{state.DefaultTenant, "one", "two"} {
