@@ -19,7 +19,7 @@ build: ## Build the three commands into .bin
 
 # These tests have no short form: make test leaves them out, and make prove runs them.
 # So do those that do more without -short.
-LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*
+LONG := TestTwoBuilds|TestDegraded|TestRedisKinds.*|TestCancelledTrees
 WITH_SHORT_FORM := TestScenarios
 
 # In CI, make lint runs all of go vet.
