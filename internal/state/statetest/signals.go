@@ -380,6 +380,25 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 			t.Errorf("the next claim has signals %s, abort %v", encode(t, c.Signals), c.Abort)
 		}
 	})
+	t.Run("after a turn that continues", func(t *testing.T) {
+		run := s.create(t)
+		say(t, run.ID, "before")
+		c := s.mustClaim(t, run.ID, 1)
+		abort(t, run.ID)
+		say(t, run.ID, "after")
+		if got := s.commit(t, c, state.NextTurn, state.Entry{}).Status; got != state.Queued {
+			t.Fatalf("the run is %s, want queued", got)
+		}
+		if c = s.mustClaim(t, run.ID, 2); len(c.Signals) != 0 || c.Abort == nil {
+			t.Fatalf("the claim has signals %s, abort %v, want the abort alone", encode(t, c.Signals), c.Abort)
+		}
+		if got := end(t, c); got != state.Queued {
+			t.Fatalf("the run is %s, want queued", got)
+		}
+		if c = s.mustClaim(t, run.ID, 3); len(c.Signals) != 1 || c.Signals[0].ID != "after" || c.Abort != nil {
+			t.Errorf("the claim after the end has signals %s, abort %v", encode(t, c.Signals), c.Abort)
+		}
+	})
 	t.Run("too late", func(t *testing.T) {
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
