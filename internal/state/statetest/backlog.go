@@ -52,3 +52,46 @@ func testSweepBacklog(t *testing.T, s *suite) {
 		}
 	}
 }
+
+// Whatever has queued a run, its message is in the backlog from then on.
+func testBacklogCoversEachMessage(t *testing.T, s *suite) {
+	run := func() state.State {
+		t.Helper()
+		made := newRun(t)
+		if _, err := s.Create(t.Context(), state.NewRun{State: made}); err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	commit := func(id state.RunID, r state.Reason) {
+		t.Helper()
+		c := s.mustClaim(t, id, 1)
+		next := commitOf(c, move(t, c.State.Started(), r, state.Entry{}))
+		next.RedeliveryDelay = 0
+		if _, err := s.Commit(t.Context(), c.Lease, next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	created, continued, woken := run(), run(), run()
+	commit(continued.ID, state.NextTurn)
+	commit(woken.ID, state.EndCompleted)
+	if _, err := s.Signal(t.Context(), woken.ID, message("s", "s"), 0); err != nil {
+		t.Fatal(err)
+	}
+	left := map[state.RunID]string{created.ID: "created", continued.ID: "continued by a commit", woken.ID: "woken by a signal"}
+	for deadline := time.Now().Add(soon); len(left) > 0; breathe(t) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the runs that were %v are not due", left)
+		}
+		due, err := s.Sweep(t.Context(), 1000, long, state.Backlog{state.Normal: time.Unix(1, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range due {
+			if left[d.Run] == "" || !d.Covered || !d.NeedsTurn {
+				t.Errorf("Sweep returned the run that was %q as %+v; want each once, with NeedsTurn and Covered", left[d.Run], d)
+			}
+			delete(left, d.Run)
+		}
+	}
+}

@@ -97,6 +97,7 @@ func Runs[S state.RunStore](t *testing.T, open func(t *testing.T) S) {
 		{"InboxAfterTurn", testInboxAfterTurn},
 		{"SweepLostMessage", testSweepLostMessage},
 		{"SweepBacklog", testSweepBacklog},
+		{"BacklogCoversEachMessage", testBacklogCoversEachMessage},
 		{"SweepRace", testSweepRace},
 		{"SweepLimit", testSweepLimit},
 		{"SweepSchedule", testSweepSchedule},
