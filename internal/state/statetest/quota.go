@@ -213,3 +213,23 @@ func AgreeQuotas(t *testing.T, open, model func(t *testing.T, now func() time.Ti
 		})
 	})
 }
+
+// PausedKeys tests that a pause is over after its time, and that a shorter one does not end it earlier.
+func PausedKeys(t *testing.T, open func(t *testing.T, now func() time.Time) state.Quotas) {
+	t.Helper()
+	var at atomic.Int64
+	at.Store(time.Now().Add(-20 * time.Minute).UnixMicro())
+	s := open(t, func() time.Time { return time.UnixMicro(at.Load()) })
+	for _, p := range []struct {
+		key string
+		d   time.Duration
+	}{{"short", time.Second}, {"long", 30 * time.Minute}, {"long", time.Second}} {
+		if err := s.Pause(t.Context(), p.key, p.d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at.Store(time.Now().UnixMicro())
+	if got, err := s.Paused(t.Context()); err != nil || !slices.Equal(got, []string{"long"}) {
+		t.Errorf("Paused after twenty minutes = %v, %v, want the key that was paused for thirty", got, err)
+	}
+}

@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/state/statetest"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -16,4 +17,9 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	turnpiketest.Store(t, open)
 	statetest.Heartbeats(t, open(t)) // which the suite skips for a store that records none
+}
+
+func TestPausedKeys(t *testing.T) {
+	t.Parallel()
+	statetest.PausedKeys(t, func(_ *testing.T, now func() time.Time) state.Quotas { return memstore.New(memstore.Config{Now: now}) })
 }

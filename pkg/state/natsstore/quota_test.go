@@ -11,8 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/turnpike-dev/turnpike/internal/state/statetest"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 )
 
 // Processes that use one quota concurrently meet conflicts, and still each gets its answer: together no more
@@ -95,4 +97,21 @@ func TestQuotaBehindHangingServer(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Take without an answer: %v, want its context's end", err)
 	}
+}
+
+func TestPausedKeys(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	statetest.PausedKeys(t, func(t *testing.T, now func() time.Time) state.Quotas {
+		t.Helper()
+		var calls atomic.Int64
+		// The store ignores answers of the server that precede their request, and so keeps this clock.
+		back := func() time.Time { return now().Add(-time.Duration(calls.Add(1)) * time.Microsecond) }
+		s, err := natsstore.Open(t.Context(), nc, natsstore.Config{Prefix: prefix(), Now: back})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
 }

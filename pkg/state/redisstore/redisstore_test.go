@@ -88,6 +88,15 @@ func TestQuotasAgreeWithModel(t *testing.T) {
 		})
 }
 
+func TestPausedKeys(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t)
+	statetest.PausedKeys(t, func(t *testing.T, now func() time.Time) state.Quotas {
+		t.Helper()
+		return redisstore.QuotaAt{Store: open(t, url), Now: now}
+	})
+}
+
 // Unused quotas expire.
 func TestQuotasExpire(t *testing.T) {
 	t.Parallel()
