@@ -68,6 +68,47 @@ func TestDeletionAfterACrash(t *testing.T) {
 	}
 }
 
+// A deletion that was interrupted after it removed the key of its run leaves the key to a newer run that has taken it.
+func TestDeletionLeavesTheKeyOfANewerRun(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, "p")
+	submit := func() state.Created {
+		t.Helper()
+		made, err := s.Create(t.Context(), state.NewRun{State: newRun(t), Key: "k", RedeliveryDelay: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	old := submit().State.ID
+	turn(t, s, old, 1, true)
+	if _, err := s.Seal(t.Context(), old, "token"); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "P_STATE")
+	if err == nil {
+		err = stream.Purge(t.Context(), jetstream.WithPurgeSubject("p.state.idem.>")) // as the deletion does
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := submit()
+	if owner.Existing {
+		t.Fatalf("the key has still the run %s", owner.State.ID)
+	}
+	if err := s.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if again := submit(); again.State.ID != owner.State.ID || !again.Existing {
+		t.Errorf("one key, two runs: %s and %s", owner.State.ID, again.State.ID)
+	}
+}
+
 // A process that has found a run deleted answers nothing of it from its memory, also if its feed has not reported the
 // deletion, and a reader of the log returns late.
 func TestLogAfterDeletionElsewhere(t *testing.T) {
