@@ -46,6 +46,29 @@ func TestReadyWritesToTheStreamOfRuns(t *testing.T) {
 	}
 }
 
+// A store is not ready while the stream of rate limits refuses writes, although the stream of runs accepts them.
+func TestReadyWritesToTheStreamOfQuotas(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, "ready")
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "READY_QUOTA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := stream.CachedInfo().Config
+	sealed.Sealed = true
+	if _, err := js.UpdateStream(t.Context(), sealed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ready(t.Context()); !errors.Is(err, check.ErrNoWrites) {
+		t.Errorf("while the stream is sealed: %v", err)
+	}
+}
+
 // Without a connection the error says so.
 func TestReadyWithoutAConnection(t *testing.T) {
 	t.Parallel()

@@ -105,8 +105,78 @@ func endWithFigures(t *testing.T, s state.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{"runs": 1}}}
+	figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
 	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c" + string(run.ID), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, Figures: figures}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A process that dies after it has added figures to the sums, and before it has recorded how far it has read, makes the
+// next fold read them again. Each counts once.
+func TestFiguresOfAnInterruptedFold(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	s := open(t, nc, "p")
+	endWithFigures(t, s)
+	runs := func() (n int64) {
+		t.Helper()
+		hours, err := s.Figures(t.Context(), state.DefaultTenant, time.Now().Add(-time.Hour), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hours {
+			for _, series := range h.Series {
+				n += series.Figures[state.CounterRuns]
+			}
+		}
+		return n
+	}
+	if n := runs(); n != 1 {
+		t.Fatalf("the figures have %d runs, want 1", n)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "P_STATE")
+	if err == nil {
+		err = stream.Purge(t.Context(), jetstream.WithPurgeSubject("p.state.figures.cursor"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWithFigures(t, s)
+	if n := runs(); n != 2 {
+		t.Errorf("the figures have %d runs, want 2", n)
+	}
+}
+
+// A run that another process has deleted leaves the lists and counts of this one.
+func TestDeletionElsewhere(t *testing.T) {
+	t.Parallel()
+	nc, name := testbed.NATS(t), prefix()
+	s, elsewhere := open(t, nc, name), open(t, nc, name)
+	run := newRun(t)
+	if _, err := elsewhere.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, elsewhere, run.ID, 1, true)
+	listed := func(want int) func() bool {
+		return func() bool {
+			page, err := s.List(t.Context(), state.Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts, err := s.Counts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(page.Runs) == want && counts[state.Completed] == int64(want)
+		}
+	}
+	await(t, "the run is listed", listed(1))
+	if err := elsewhere.Delete(t.Context(), run.ID); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the run is not listed any more", listed(0))
 }

@@ -96,6 +96,9 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	if found := mentions(t, r, prefix, string(run.ID)); len(found) != 1 || !strings.HasSuffix(found[0], ":run:"+string(run.ID)) {
 		t.Errorf("after the deletion %q mention the run, want its marker", found)
 	}
+	if found := mentions(t, r, prefix, "acme"); len(found) != 1 {
+		t.Errorf("after the deletion %q mention the tenant, want the marker: the count of its active runs is 0", found)
+	}
 	for _, text := range []string{"secret", "order-7", "remark"} {
 		if found := mentions(t, r, prefix, text); len(found) > 0 {
 			t.Errorf("after the deletion %q is in %q", text, found)
@@ -157,6 +160,39 @@ func TestRecordOfADeletedBatch(t *testing.T) {
 		left, err := r.PTTL(t.Context(), records[0]).Result()
 		if err != nil || left > state.DeletedBatchLifetime || (left > 0) != expires {
 			t.Errorf("after %d deletions the record expires in %v, %v; want an expiry: %t", i+1, left, err, expires)
+		}
+	}
+}
+
+// The sums of an hour expire, and what a fold remembers of it.
+func TestFiguresExpire(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	s, r := openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	run.Tenant = "acme"
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, s, state.State{ID: run.ID, Version: 1}, "t")
+	next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), Figures: figures}); err != nil {
+		t.Fatal(err)
+	}
+	if hours, err := s.Figures(t.Context(), "acme", time.Now().Add(-time.Hour), time.Now()); err != nil || len(hours) != 1 {
+		t.Fatalf("Figures = %v, %v", hours, err)
+	}
+	keys, err := r.Keys(t.Context(), prefix+":hour:*").Result()
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("keys of the hour: %q, %v; want the sums and the positions", keys, err)
+	}
+	for _, key := range keys {
+		if left, err := r.PTTL(t.Context(), key).Result(); err != nil || left <= 0 || left > state.FiguresLifetime {
+			t.Errorf("%s expires in %v, %v", key, left, err)
 		}
 	}
 }
