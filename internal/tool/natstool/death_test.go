@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,5 +179,21 @@ func TestServerRestarts(t *testing.T) {
 	close(release)
 	if r := <-result; r.IsError || r.Content != "done" {
 		t.Errorf("Call = %+v", r)
+	}
+}
+
+// A progress text of any service is shortened, not only one of a service that uses toolkit.
+func TestLargeProgress(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	instances(t, nc, "t", func(m *nats.Msg) {
+		header := nats.Header{toolkit.HeartbeatHeader: {"1"}, toolkit.ProgressHeader: {fmt.Sprintf("%q", strings.Repeat("x", 5000))}}
+		_ = m.RespondMsg(&nats.Msg{Header: header})
+		answer(m)
+	})
+	var got []string
+	r, err := natstool.New(nc, prefix).Call(t.Context(), tool.Call{Name: "t", Progress: func(text string) { got = append(got, text) }})
+	if err != nil || r.Content != "done" || len(got) != 1 || len(got[0]) > 1100 {
+		t.Errorf("Call = %+v, %v, with %d progress texts: %.20q", r, err, len(got), got)
 	}
 }

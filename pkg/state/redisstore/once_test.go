@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,5 +95,32 @@ func TestLostRepliesOfAgents(t *testing.T) {
 	}
 	if n := proxy.dropped.Load(); n != 11 {
 		t.Errorf("%d replies were lost, want 11", n)
+	}
+}
+
+// The deletion of an agent succeeds once, whichever reply is lost.
+func TestLostRepliesOfDeletedAgents(t *testing.T) {
+	t.Parallel()
+	server := testbed.RedisProcess(t, "--save", "", "--appendonly", "no")
+	proxy := newProxy(t, strings.TrimSuffix(strings.TrimPrefix(server.URL, "redis://"), "/0"))
+	s := openAt(t, "redis://"+proxy.addr+"/0", "p")
+	const n = 7
+	for i := range n {
+		name := fmt.Sprint("a", i)
+		if _, err := s.PutAgent(t.Context(), state.DefaultTenant, name, json.RawMessage("1"), false); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 { // the first detects that the server lacks the script
+			proxy.dropReply()
+		}
+		if err := s.DeleteAgent(t.Context(), state.DefaultTenant, name); err != nil {
+			t.Errorf("DeleteAgent, whose reply was lost: %v", err)
+		}
+		if err := s.DeleteAgent(t.Context(), state.DefaultTenant, name); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("DeleteAgent of a deleted agent = %v, want ErrNotFound", err)
+		}
+	}
+	if got := proxy.dropped.Load(); got != n-1 {
+		t.Errorf("%d replies were lost, want %d", got, n-1)
 	}
 }
