@@ -17,6 +17,8 @@ const (
 	batch     = "internal/service/batch.go"
 	batches   = "internal/service/batches.go"
 	cancels   = "internal/service/cancelruns.go"
+	natsstore = "pkg/state/natsstore"
+	files     = "internal/file"
 )
 
 // packages are mistakes that the tests of a package must find, in their short form.
@@ -89,6 +91,9 @@ var packages = []group{
 		{"the sweeper looks no more at a run that waits for another", lua + "sweep.lua", []string{" or dependent(status, awaits) then", " then"}, "^TestStore$/^SweepDependent"},
 		{"the sweeper does not wake a run whose time has come", lua + "sweep.lua", []string{"wake > 0 and wake <= n then", "wake > 0 and wake > n then"}, "^TestStore$/^SweepSchedule"},
 		{"the sweeper leaves an aborted run in its lane", lua + "sweep.lua", []string{"if abort ~= '' then lane = 'high' end\n", ""}, "^TestStore$/^Abort$"},
+		{"an abort reaches what came after it", lua + "commit.lua", []string{"if reach > 0 then redis.call('HSET', R, 'abr', math.max(0, reach - gone)) end\n", ""}, "^TestStore$/^AbortAndMessages"},
+		{"the sweeper publishes turns of commits that a backlog explains", lua + "commit.lua", []string{"'qa', status == 'queued' and now() or '0')", "'qa', '0')"}, "^TestStore$/^BacklogCovers"},
+		{"a deletion of an agent that is retried finds none", lua + "agentdelete.lua", []string{" and deletedBy ~= ARGV[1] then", " then"}, "TestLostRepliesOfDeletedAgents$"},
 		{"the mark of a shard falls", lua + "mark.lua", []string{"if reached < tonumber(to) and not", "if not"}, "TestBehind$"},
 	}},
 	{retention, []mutant{
@@ -120,6 +125,8 @@ var packages = []group{
 		{"a deletion leaves dead letters", deletion, []string{"letters: s.DeadLettered}", "letters: false}"}, "TestDeletionLeavesNothingOnTheBus$"},
 		{"a deletion reads one page of the runs below", deletion, []string{"if f.Cursor = children.Next; f.Cursor == \"\" {", "if f.Cursor = \"\"; true {"}, "TestDeleteWideTree$"},
 		{"a deletion is not published", deletion, []string{"	c.bus.Deleted(m.tenant, m.id)\n", ""}, "TestDeletionsAreTold$"},
+		{"a tree that cannot be deleted yet stays in the backlog", pass, []string{"			found.done(1)\n		}\n		return t.live != nil", "		}\n		return t.live != nil"}, "TestBacklogWithoutLiveTrees$"},
+		{"a deletion is noted for the default tenant", "internal/retention/noted.go", []string{"state.DeletionsDocument, tenant, data)", "state.DeletionsDocument, state.DefaultTenant, data)"}, "TestDeletionIsNotedForItsTenant$"},
 		{"a deletion is noted before it only", "internal/retention/noted.go", []string{"	return errors.Join(deletes(), c.note(ctx, tenant))\n", "	return errors.Join(deletes(), nil)\n"}, "TestDeletionIsNotedBeforeAndAfter$"},
 		{"a deletion is noted after it only", "internal/retention/noted.go", []string{"	if err := c.note(ctx, tenant); err != nil {\n		return err\n	}\n", ""}, "TestDeletionIsNotedBeforeAndAfter$"},
 	}},
@@ -192,6 +199,15 @@ var packages = []group{
 	}},
 	{natsbus, []mutant{
 		{"a worker that starts knows of no readers", "pkg/bus/natsbus/events.go", []string{"	if time.Now().Before(w.known) {\n", "	if false {\n"}, "^TestBusInProcess$/^Watchers$"},
+		{"a deletion reads one page of dead letters", "pkg/bus/natsbus/control.go", []string{"		letters = len(page) == letterPage\n", "		letters = false\n"}, "^TestBusInProcess$/^PurgeOfManyLetters"},
 		{"a watch never expires", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},
+	}},
+	{natsstore, []mutant{
+		{"an interrupted deletion frees the key of a newer run", natsstore + "/deletion.go", []string{" && strings.HasPrefix(string(m.Data), string(id)+\" \") {", " && strings.Contains(string(m.Data), \" \") {"}, "TestDeletionLeavesTheKeyOfANewerRun$"},
+		{"an interrupted fold counts figures twice", natsstore + "/figures.go", []string{"			if m.seq > before {", "			if m.seq > 0 {"}, "TestFiguresOfAnInterruptedFold$"},
+		{"the stream keeps each version of a document", natsstore + "/documents.go", []string{"	return s.forgetDocument(ctx, kind, d.Name, at)", "	_ = at\n	return nil"}, "TestStreamKeepsNothingOld$"},
+	}},
+	{files, []mutant{
+		{"a batch that was deleted in part loses its files", files + "/delete.go", []string{"		deleted = deleted && errors.Is(err, state.ErrDeleted)", "		deleted = errors.Is(err, state.ErrDeleted)"}, "TestBatchThatWasDeletedInPart$"},
 	}},
 }
