@@ -161,3 +161,36 @@ func TestDropTenantWithAnUpload(t *testing.T) {
 		}
 	}
 }
+
+// A deletion leaves no reference, neither one that is recorded while the file is deleted, nor those of a tenant that is
+// dropped.
+func TestDeletionLeavesNoReference(t *testing.T) {
+	t.Parallel()
+	f := inMemory()
+	dropped, deleted := f.put(t, "x"), f.put(t, "y")
+	changes := 0
+	f.store.before = func(call string, kind state.DocumentKind) {
+		if call != "replace" || kind != state.FilesOf("acme") {
+			return
+		}
+		if changes++; changes == 2 { // the first marks the file, and the second decides
+			if err := f.store.Store.PutDocument(t.Context(), state.FileUsersOf(deleted.ID), string(newRunID()), []byte(`{"at":null}`)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := f.Delete(t.Context(), "acme", deleted.ID); err != nil || changes != 2 {
+		t.Fatalf("Delete: %v after %d changes", err, changes)
+	}
+	if err := f.Bind(t.Context(), "acme", file.User{Run: newRunID()}, dropped.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.DropTenant(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []file.File{dropped, deleted} {
+		if names, err := f.store.DocumentNames(t.Context(), state.FileUsersOf(made.ID)); err != nil || len(names) > 0 {
+			t.Errorf("references that are left: %v, %v", names, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -51,6 +52,24 @@ func TestLargestMemory(t *testing.T) {
 		}
 		if found, err := memories.Erase(t.Context(), scope); err != nil || !found {
 			t.Errorf("%s: Erase = %v, %v", name, found, err)
+		}
+	}
+}
+
+// A memory keeps the keys of its latest 512 changes, and no more.
+func TestKeysOfManyChanges(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	do(d, "k", `{"command":"create","path":"/memories/a.md","file_text":"0"}`)
+	const changes = 600
+	for i := range changes {
+		if got := do(d, fmt.Sprint("key ", i), fmt.Sprintf(`{"command":"str_replace","path":"/memories/a.md","old_str":"%d","new_str":"%d"}`, i, i+1)); !strings.HasPrefix(got, "The memory file has been edited") {
+			t.Fatal(got)
+		}
+	}
+	for i, known := range map[int]bool{changes - 513: false, changes - 512: true, changes - 1: true} {
+		if version, ok := d.Changed(fmt.Sprint("key ", i)); ok != known || ok && version != int64(i+2) {
+			t.Errorf("change %d is known: %t, with the version %d", i, ok, version)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -38,5 +40,30 @@ func TestSweepPassesABacklog(t *testing.T) {
 	}
 	if lost != 1 || covered != 700 {
 		t.Errorf("the passes return %d runs behind the backlog and %d others, want 700 and 1", covered, lost)
+	}
+}
+
+// An eviction leaves a run that another worker has taken since it read the list of leases.
+func TestEvictionLeavesTheRunOfAnother(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), fmt.Sprint("evicts", time.Now().UnixNano())
+	s, r := openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, s, run, "t") // by worker w
+	leases := fmt.Sprintf("%s:{s%03d}:leases", prefix, run.ID.Shard())
+	if err := r.ZAdd(t.Context(), leases, redis.Z{Member: "gone\x00" + string(run.ID)}).Err(); err != nil { // what it has read
+		t.Fatal(err)
+	}
+	if due, err := s.Evict(t.Context(), "gone", 10, time.Second); err != nil || len(due) > 0 {
+		t.Errorf("Evict = %+v, %v", due, err)
+	}
+	if _, err := s.Renew(t.Context(), c.Lease, time.Hour, time.Hour); err != nil {
+		t.Errorf("Renew of the other worker: %v", err)
+	}
+	if left, err := r.ZRange(t.Context(), leases, 0, -1).Result(); err != nil || len(left) != 1 || left[0] != "w\x00"+string(run.ID) {
+		t.Errorf("the leases are %q, %v", left, err)
 	}
 }
