@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,5 +72,23 @@ func TestKeysOfManyChanges(t *testing.T) {
 		if version, ok := d.Changed(fmt.Sprint("key ", i)); ok != known || ok && version != int64(i+2) {
 			t.Errorf("change %d is known: %t, with the version %d", i, ok, version)
 		}
+	}
+}
+
+// A memory has up to a thousand files.
+func TestMostFiles(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{}}
+	for i := range memory.MaxFiles {
+		if err := d.Put(fmt.Sprintf("%s/%d", memory.Root, i), memory.File{Content: "x"}, memory.MaxBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := d.Put(memory.Root+"/more", memory.File{Content: "x"}, memory.MaxBytes)
+	if _, refused := errors.AsType[memory.Refusal](err); !refused || len(d.Files) != memory.MaxFiles {
+		t.Errorf("a file more: %v; the memory has %d", err, len(d.Files))
+	}
+	if err := d.Put(memory.Root+"/7", memory.File{Content: "y"}, memory.MaxBytes); err != nil {
+		t.Errorf("a new version of a file: %v", err)
 	}
 }
