@@ -11,6 +11,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 )
 
@@ -57,6 +58,11 @@ func TestSharesOfManyTenants(t *testing.T) {
 				if _, err := js.Publish(t.Context(), "turnpike.t.loud.submit.a", []byte(strings.Repeat("x", mib))); err != nil {
 					t.Fatal(err)
 				}
+				// A stream of dead letters drops the oldest beyond its limit.
+				letter := bus.DeadLetter{Tenant: "loud", Run: "run", Data: strings.Repeat("x", mib-4096)}
+				if err := b.DeadLetter(t.Context(), letter); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := open(b); err != nil {
 				t.Fatal(err)
@@ -68,12 +74,14 @@ func TestSharesOfManyTenants(t *testing.T) {
 					}
 				}
 			}
-			loud, err := js.Stream(t.Context(), "TURNPIKE_SUBMIT_loud")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := loud.CachedInfo().State.Msgs; n != messages {
-				t.Errorf("%d of %d messages are left", n, messages)
+			for _, name := range []string{"TURNPIKE_SUBMIT_loud", "TURNPIKE_DEAD_loud"} {
+				loud, err := js.Stream(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := loud.CachedInfo().State.Msgs; n != messages {
+					t.Errorf("%s: %d of %d messages are left", name, n, messages)
+				}
 			}
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ANOTHER", Subjects: []string{"another"}}); err != nil {
 				t.Errorf("a stream outside Turnpike: %v", err)
