@@ -122,6 +122,30 @@ func TestObjectOfDeadUploader(t *testing.T) {
 	}
 }
 
+// An object that has lost a message cannot be read as if it were whole.
+func TestObjectWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := tenantBus(t, nc, natsbus.Config{}, "acme")
+	if _, err := b.PutObject(t.Context(), "acme", "damaged", bytes.NewReader(make([]byte, mib))); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := jet(t, nc).Stream(t.Context(), "TURNPIKE_FILES_acme")
+	if err == nil {
+		err = stream.DeleteMsg(t.Context(), 3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.OpenObject(t.Context(), "acme", "damaged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, r); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%d bytes were read, %v, want %v", n, err, io.ErrUnexpectedEOF)
+	}
+}
+
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
