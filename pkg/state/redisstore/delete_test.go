@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -194,5 +195,39 @@ func TestFiguresExpire(t *testing.T) {
 		if left, err := r.PTTL(t.Context(), key).Result(); err != nil || left <= 0 || left > state.FiguresLifetime {
 			t.Errorf("%s expires in %v, %v", key, left, err)
 		}
+	}
+}
+
+// A run of a batch cannot continue once the record of the batch says that it is deleted.
+func TestMessageToADeletedRunOfABatch(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), "test-"+ulid.Make().String()
+	s, elsewhere, r := openAt(t, url, prefix), openAt(t, url, prefix), raw(t, url)
+	run := newRun(t)
+	run.Batch = &state.Batch{Index: 0, Size: 1, MaxParallel: 1}
+	if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c := claimed(t, s, state.State{ID: run.ID, Version: 1}, "t")
+	next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+		t.Fatal(err)
+	}
+	said := state.UserText("more")
+	sent := 0
+	s.AfterEach(func() {
+		if n, err := r.Exists(t.Context(), prefix+":batch:"+string(run.ID)).Result(); err != nil || n == 0 || sent > 0 {
+			return
+		}
+		sent++
+		if _, err := elsewhere.Signal(t.Context(), run.ID, state.Signal{ID: "m", Message: &said}, time.Hour); !errors.Is(err, state.ErrDeleting) {
+			t.Errorf("a message after the record: %v, want %v", err, state.ErrDeleting)
+		}
+	})
+	if err := s.Delete(t.Context(), run.ID); err != nil || sent != 1 {
+		t.Errorf("Delete = %v after %d messages", err, sent)
 	}
 }

@@ -67,3 +67,66 @@ func TestEvictionLeavesTheRunOfAnother(t *testing.T) {
 		t.Errorf("the leases are %q, %v", left, err)
 	}
 }
+
+// A fold adds all entries of a shard, not only the first part, and deletes them. A process that dies in between makes
+// the next fold read them again: each counts once.
+func TestFoldOfManyEntries(t *testing.T) {
+	t.Parallel()
+	url, prefix := testbed.Redis(t), fmt.Sprint("folds", time.Now().UnixNano())
+	s, r := openAt(t, url, prefix), raw(t, url)
+	shard := newRun(t).ID.Shard()
+	end := func() {
+		t.Helper()
+		run := newRun(t)
+		for run.ID.Shard() != shard {
+			run = newRun(t)
+		}
+		run.Tenant = "acme"
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		c := claimed(t, s, run, "t"+string(run.ID))
+		next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Figures: figures}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(runs int64) {
+		t.Helper()
+		hours, err := s.Figures(t.Context(), "acme", time.Now().Add(-time.Hour), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := int64(0)
+		for _, h := range hours {
+			for _, series := range h.Series {
+				counted += series.Figures[state.CounterRuns]
+			}
+		}
+		if counted != runs {
+			t.Errorf("the figures have %d runs, want %d", counted, runs)
+		}
+	}
+	const runs = 101 // a part has 100
+	for range runs {
+		end()
+	}
+	stream := fmt.Sprintf("%s:{s%03d}:figures", prefix, shard)
+	saved, err := r.Dump(t.Context(), stream).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(runs)
+	if n, err := r.XLen(t.Context(), stream).Result(); err != nil || n > 0 {
+		t.Errorf("%d entries are left, %v", n, err)
+	}
+	if err := r.RestoreReplace(t.Context(), stream, 0, saved).Err(); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	check(runs + 1)
+}
