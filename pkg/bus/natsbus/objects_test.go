@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -149,3 +150,28 @@ func TestObjectWithoutAMessage(t *testing.T) {
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Objects keep their limit on a server that could not reserve it.
+func TestObjectsKeepALimitThatIsNotReserved(t *testing.T) {
+	t.Parallel()
+	s := testbed.NATSWith(t, func(o *server.Options) { o.JetStreamMaxStore = 96 * mib })
+	nc, err := natsbus.Connect(s.ClientURL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	b := tenantBus(t, nc, natsbus.Config{Limits: natsbus.Limits{Submit: 8 * mib, Control: 8 * mib, Dead: 8 * mib, Files: 16 * mib}})
+	put := func(name string) error {
+		_, err := b.PutObject(t.Context(), state.DefaultTenant, name, bytes.NewReader(make([]byte, 10*mib)))
+		return err
+	}
+	if err := put("one"); err != nil {
+		t.Fatal(err)
+	}
+	if limit := limitOf(t, jet(t, nc), "TURNPIKE_FILES"); limit > 0 {
+		t.Fatalf("the server has reserved %d bytes", limit)
+	}
+	if err := put("two"); !errors.Is(err, bus.ErrObjectsFull) {
+		t.Errorf("objects above the limit together: %v", err)
+	}
+}
