@@ -12,6 +12,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
@@ -94,9 +95,14 @@ func (d *Deployment) open(ctx context.Context) error {
 	if err := d.settled(findings); err != nil {
 		return err
 	}
+	var id func(context.Context) (string, error)
 	if redis, ok := d.Store.(*redisstore.Store); ok && cfg.Store == nil && b != nil {
+		id = redis.ID
 		d.warnOfTwoStores(ctx)
 		d.guard(ctx, redis, b)
+	}
+	if cfg.Store == nil && b != nil {
+		d.compareStores(ctx, id)
 	}
 	return nil
 }
@@ -137,7 +143,7 @@ func (d *Deployment) openBus(ctx context.Context) (*natsbus.Bus, []state.Finding
 		cfg.StreamLimits.EventsAge = cmp.Or(time.Duration(cfg.Retention.Events), cfg.StreamLimits.EventsAge)
 		return natsbus.Open(ctx, d.NATS, natsbus.Config{
 			Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, AckWait: cfg.AckWait(), EventFeed: cfg.EventFeed, Limits: cfg.StreamLimits,
-			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger, Store: cfg.StoreKind(),
+			TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, Logger: cfg.Logger,
 		})
 	})
 	if err != nil {
@@ -184,11 +190,25 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 		d.cfg.Logger.Warn("cannot check whether the store is an older copy, this process retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 	}
 	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	d.background(ctx, d.watch.Run)
+}
+
+// compareStores protects runs from processes that keep theirs in another store; id returns the id of the store, and is
+// nil for JetStream.
+func (d *Deployment) compareStores(ctx context.Context, id func(context.Context) (string, error)) {
+	watch := onestore.NewWatch(d.cfg.StoreKind(), id, d.cfg.Logger)
+	watch.Look(ctx)
+	d.Store, d.Bus = watch.Store(d.Store), watch.Bus(d.Bus)
+	d.background(ctx, watch.Run)
+}
+
+// background calls run until Close.
+func (d *Deployment) background(ctx context.Context, run func(context.Context)) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.watch.Run(watching)
+		run(ctx)
 	}()
 	d.OnClose(func() { stop(); <-done })
 }

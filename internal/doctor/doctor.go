@@ -16,6 +16,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -103,13 +104,30 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
-	alive, stop := heardWorkers(ctx, b, cfg.StoreKind())
+	alive, stop := heardWorkers(ctx, b, ownStore(ctx, cfg))
 	defer stop()
 	findings = append(b.Check(ctx), b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to read the streams of turns"})
 	}
 	return append(findings, alive()...), named
+}
+
+// ownStore returns the store that the settings name, without its id if Redis does not answer or has none.
+func ownStore(ctx context.Context, cfg deploy.Config) onestore.Identity {
+	own := onestore.Identity{Kind: cfg.StoreKind()}
+	if cfg.RedisURL == "" {
+		return own
+	}
+	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix})
+	if err != nil {
+		return own // another finding reports it
+	}
+	defer s.Close() //nolint:errcheck // nothing was written
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	own.ID, _ = s.StoredID(ctx)
+	return own
 }
 
 // otherStore is the finding that JetStream has runs under the prefix of a deployment in Redis.

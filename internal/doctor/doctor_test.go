@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -276,7 +277,9 @@ func TestDoctorFindsTwoStores(t *testing.T) {
 	t.Parallel()
 	inJetStream := deploy.Config{NATSURL: testbed.NATSServer(t).URL(), Prefix: "stores"}
 	inRedis := inJetStream
-	inRedis.RedisURL = testbed.Redis(t)
+	inRedis.RedisURL = testbed.RedisProcess(t).URL
+	inOther := inJetStream
+	inOther.RedisURL = testbed.RedisProcess(t).URL
 	// run sends the heartbeats of a worker until stop is called.
 	run := func(cfg deploy.Config, worker string) (stop func()) {
 		d, err := deploy.Open(t.Context(), cfg)
@@ -310,13 +313,20 @@ func TestDoctorFindsTwoStores(t *testing.T) {
 	if all := about(inRedis); len(all) > 0 {
 		t.Errorf("all in Redis: %+v", all)
 	}
-	if all := about(inJetStream); len(all) != 1 || all[0].OK || all[0].Broken || all[0].Detail != "processes: 1 with runs in Redis, such as red; the settings of doctor: JetStream" {
+	if all := about(inJetStream); len(all) != 1 || all[0].OK || all[0].Broken || !regexp.MustCompile(`^processes: 1 with runs in Redis \(id \w{26}\), such as red; the settings of doctor: JetStream$`).MatchString(all[0].Detail) {
 		t.Errorf("all in Redis, doctor without it: %+v", all)
 	}
+	stopOther := run(inOther, "other")
+	all := about(inRedis)
+	ids := regexp.MustCompile(`in Redis \(id \w+\)`).FindAllString(all[0].Detail, -1)
+	if len(all) != 1 || !all[0].Broken || len(ids) != 2 || ids[0] == ids[1] || !strings.Contains(all[0].Detail, "the settings of doctor: Redis (id ") {
+		t.Errorf("in two servers with Redis: %+v", all)
+	}
+	stopOther()
 	stopJetStream := run(inJetStream, "jet")
 	for _, cfg := range []deploy.Config{inRedis, inJetStream} {
 		all := about(cfg)
-		if len(all) == 0 || all[0].OK || !all[0].Broken || !strings.HasPrefix(all[0].Detail, "processes: 1 with runs in JetStream, such as jet; 1 with runs in Redis, such as red; ") {
+		if len(all) == 0 || all[0].OK || !all[0].Broken || !strings.HasPrefix(all[0].Detail, "processes: 1 with runs in JetStream, such as jet; 1 with runs in Redis (id ") {
 			t.Errorf("in two stores: %+v", all)
 		}
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -22,22 +24,23 @@ const processPatience = 600 * time.Millisecond
 
 // heardWorkers receives the heartbeats of workers and gateways until stop is called. findings may be called once: it
 // waits until processPatience after the call of heardWorkers and, if no worker was heard by then, until workerPatience
-// after that call; it does not wait after the end of ctx. own is the kind of store of doctor's settings.
-func heardWorkers(ctx context.Context, b bus.Membership, own string) (findings func() []state.Finding, stop func()) {
+// after that call; it does not wait after the end of ctx. own is the store of doctor's settings.
+func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) (findings func() []state.Finding, stop func()) {
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
 	alive, first := map[string]int{}, make(chan struct{}) // the turns in quarantine by worker
-	stores := map[string]map[string]bool{}                // the processes by kind of store
+	stores := map[onestore.Identity]map[string]bool{}     // the processes by store
 	end, all := time.NewTimer(workerPatience), time.NewTimer(processPatience)
 	stopListening, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
 		mu.Lock()
 		defer mu.Unlock()
 		if h.Store != "" && !h.Leaving {
-			if stores[h.Store] == nil {
-				stores[h.Store] = map[string]bool{}
+			store := onestore.Of(h)
+			if stores[store] == nil {
+				stores[store] = map[string]bool{}
 			}
-			stores[h.Store][h.Worker] = true
+			stores[store][h.Worker] = true
 		}
 		switch {
 		case h.Gateway:
@@ -74,23 +77,22 @@ func heardWorkers(ctx context.Context, b bus.Membership, own string) (findings f
 	}, stopListening
 }
 
-// severalStores is the finding that the processes of a deployment, or the settings of doctor, name different kinds of
-// store; there is none if they agree. All workers take turns from the same queues, also turns of runs that only the
-// store of the others has.
-func severalStores(processes map[string]map[string]bool, own string) []state.Finding {
-	kinds := slices.Sorted(maps.Keys(processes))
-	f := state.Finding{
-		Name: "stores", Broken: len(kinds) > 1,
-		Remedy: "set the same TURNPIKE_REDIS_URL in every process and for doctor, or use another TURNPIKE_PREFIX or NATS server; a variable whose name is misspelt has no effect",
-	}
-	if len(kinds) == 0 || len(kinds) == 1 && kinds[0] == own {
+// severalStores is the finding that the processes of a deployment, or the settings of doctor, name different stores;
+// there is none if they agree. All workers take turns from the same queues, also turns of runs that only the store of
+// the others has.
+func severalStores(processes map[onestore.Identity]map[string]bool, own onestore.Identity) []state.Finding {
+	stores := slices.SortedFunc(maps.Keys(processes), func(a, b onestore.Identity) int { return cmp.Compare(a.String(), b.String()) })
+	differs := func(from onestore.Identity) bool { return slices.ContainsFunc(stores, from.Differs) }
+	broken := slices.ContainsFunc(stores, differs)
+	if !broken && !differs(own) {
 		return nil
 	}
-	for _, kind := range kinds {
-		names := slices.Sorted(maps.Keys(processes[kind]))
-		f.Detail += fmt.Sprintf("%d with runs in %s, such as %s; ", len(names), kind, names[0])
+	f := state.Finding{Name: "stores", Broken: broken, Remedy: "for doctor and the processes: " + onestore.Remedy}
+	for _, store := range stores {
+		names := slices.Sorted(maps.Keys(processes[store]))
+		f.Detail += fmt.Sprintf("%d with runs in %s, such as %s; ", len(names), store, names[0])
 	}
-	f.Detail = "processes: " + f.Detail + "the settings of doctor: " + own
+	f.Detail = "processes: " + f.Detail + "the settings of doctor: " + own.String()
 	return []state.Finding{f}
 }
 

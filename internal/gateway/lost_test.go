@@ -1,13 +1,19 @@
 package gateway_test
 
 import (
+	"errors"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/gateway"
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/internal/sse"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
@@ -120,5 +126,49 @@ func TestBatchWithLostRuns(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// While another process has another store, a batch is reported without the runs that only that store may have.
+func TestBatchInTwoStores(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	watch := onestore.NewWatch("JetStream", nil, slog.New(slog.DiscardHandler))
+	store, b := watch.Store(s.store), watch.Bus(s.bus)
+	g, err := gateway.New(store, b, gateway.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := b.Heartbeats(t.Context(), func(bus.Heartbeat) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	at := state.At(time.Now().Add(-time.Hour))
+	first := state.FirstIDAt(at.Time)
+	run := state.State{
+		ID: first, Agent: "hello", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal, CreatedAt: at,
+		Batch: &state.Batch{Size: 2, MaxParallel: 1},
+	}
+	if run, err = run.Move(state.Submitted, state.Entry{At: at}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other store is known", func() bool {
+		s.bus.SendHeartbeat(bus.Heartbeat{Worker: "w", Store: "Redis"})
+		lost, err := state.State{ID: state.FirstIDAt(time.Now())}.Lost(at, "a test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Create(t.Context(), state.NewRun{State: lost})
+		return errors.Is(err, onestore.ErrDiffers)
+	})
+	w := httptest.NewRecorder()
+	path := "/v1/batches/" + state.BatchPrefix + strings.TrimPrefix(string(first), state.RunPrefix)
+	g.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1"+path, nil))
+	if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "failed") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -17,7 +18,8 @@ import (
 const lostInBatch = batchTimeout + 4*time.Minute
 
 // recordLost stores a run as lost, and returns the stored run. If the store has the run after all, it keeps and returns
-// that. The error is state.ErrDeleted if the run was deleted.
+// that. The error is state.ErrDeleted if the run was deleted, and onestore.ErrDiffers while a process has another
+// store.
 func (k *core) recordLost(ctx context.Context, known state.State, detail string) (state.State, error) {
 	lost, err := known.Lost(state.At(time.Now()), detail)
 	if err != nil {
@@ -35,7 +37,7 @@ func (k *core) recordLost(ctx context.Context, known state.State, detail string)
 }
 
 // lostOfBatch records the runs of a batch that the store has lost, and returns them: runs that known does not report,
-// if the batch is older than lostInBatch.
+// if the batch is older than lostInBatch. While another process has another store, it returns none.
 func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOrigin, known func(index int) bool) ([]state.State, error) {
 	if time.Since(origin.CreatedAt.Time) < lostInBatch || k.cfg.Restore.Waiting() {
 		return nil, nil
@@ -58,8 +60,8 @@ func (k *core) lostOfBatch(ctx context.Context, id string, origin state.BatchOri
 		group.Go(k.guarded(func() error {
 			lost := head.LostInBatch(index)
 			st, err := k.recordLost(ctx, lost, "the batch of the run names it, but the store does not have it")
-			if errors.Is(err, state.ErrDeleted) {
-				return nil // it was deleted after the batch was read: the next request counts it
+			if errors.Is(err, state.ErrDeleted) || errors.Is(err, onestore.ErrDiffers) {
+				return nil // it was deleted after the batch was read, or may be in another store: a later request counts it
 			}
 			if st.Batch == nil {
 				st.Batch = lost.Batch // a worker recorded it for its turn message, which names no batch

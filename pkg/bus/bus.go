@@ -489,6 +489,8 @@ type Heartbeat struct {
 	// Version is the build that the process reports.
 	Version string `json:"version,omitempty"`
 
-	// Store names the kind of store that has the runs of the process. natsbus fills it in.
-	Store string `json:"store,omitempty"`
+	// Store names the kind of store that has the runs of the process, and StoreID identifies the store among those of
+	// its kind; each is empty if unknown. The deployment fills them in.
+	Store   string `json:"store,omitempty"`
+	StoreID string `json:"store_id,omitempty"`
 }

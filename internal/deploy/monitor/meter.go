@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -64,7 +65,7 @@ func timedErr(m *Meter, operation string, call func() error) error {
 
 // answers are the errors that prove that the store has answered.
 var answers = []error{
-	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting,
+	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting, onestore.ErrDiffers,
 }
 
 // answered reports whether the store answered, be it with a refusal.

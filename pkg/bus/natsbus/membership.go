@@ -13,7 +13,6 @@ import (
 // SendHeartbeat implements bus.Membership. The message repeats the worker's name, because not every
 // name fits into the subject.
 func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
-	h.Store = b.cfg.Store
 	data, err := json.Marshal(h)
 	if err == nil {
 		err = b.publishSigned(b.subject("presence", token(h.Worker)), data)

@@ -52,9 +52,6 @@ type Config struct {
 
 	// Limits of all streams except those of turns.
 	Limits Limits
-
-	// Store names the kind of the process's store in its heartbeats.
-	Store string
 }
 
 // Limits bound streams in bytes, and the event feed also by age, to protect the disk that holds the turns. A limit of 0

@@ -68,6 +68,9 @@ func (k keys) deletedBatch(first state.RunID) string { return k.prefix + ":batch
 // heartbeat returns a key that expires when the worker no longer counts as alive.
 func (k keys) heartbeat(worker string) string { return k.prefix + ":worker:" + worker }
 
+// identity returns the key of the id of the store.
+func (k keys) identity() string { return k.prefix + ":id" }
+
 // marker returns a key, on the slot of key, that the store writes at the end of writes that
 // replicas confirm.
 func (k keys) marker(key string) string {
