@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/measure"
 	"github.com/turnpike-dev/turnpike/internal/mockmodel"
 	"github.com/turnpike-dev/turnpike/internal/watch"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/standard"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -299,11 +301,35 @@ func (e *env) gatewayFinding() state.Finding {
 	case err != nil:
 		f.OK, f.Detail, f.Remedy = false, explain(err, e.server), "check that a gateway runs at this URL, or give its URL with --server"
 	case ready.Status != "ok":
-		f.OK, f.Detail = false, fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
-		f.Remedy = "repair the dependency named here; the gateway's log has the error"
+		f.OK = false
+		f.Detail, f.Remedy = unready(ready)
 	}
 	return f
 }
+
+// unready says what a gateway lacks, and what to do about it.
+func unready(ready api.Readiness) (detail, remedy string) {
+	fatal := slices.DeleteFunc(slices.Clone(ready.Findings), func(f state.Finding) bool { return f.OK || !f.Fatal })
+	detail = fmt.Sprintf("%s: bus %s, store %s", ready.Status, ready.Bus, ready.Store)
+	switch {
+	case ready.Bus != "ok" || ready.Store != "ok":
+		remedy = "repair the dependency named here; the gateway's log has the error"
+	case restoring(ready):
+		detail = fmt.Sprintf("%s: waits for the decision about an older copy of the store: %s", ready.Status, ready.Restore)
+		remedy = "run `turnpike restore status`, then accept or abandon: docs/how-to/restore-the-store.md"
+	case len(fatal) > 0:
+		detail = fmt.Sprintf("%s: %s: %s", ready.Status, fatal[0].Name, fatal[0].Detail)
+		remedy = "repair what this check names: " + cmp.Or(fatal[0].Remedy, "the gateway's log has the error")
+	case ready.Status == "draining":
+		remedy = "the gateway stops: start another one if none replaces it"
+	default:
+		remedy = "the gateway's log has the error"
+	}
+	return detail, remedy
+}
+
+// restoring reports whether the deployment of a gateway waits for the decision about an older copy of its store.
+func restoring(ready api.Readiness) bool { return ready.Restore != "ok" && ready.Restore != "" }
 
 // summary returns a text with the number of findings, which names those that need attention.
 func summary(findings []state.Finding) string {

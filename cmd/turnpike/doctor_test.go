@@ -1,8 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +18,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/app"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Next to a `turnpike dev`, doctor examines that one, although it uses its own port and a variable names an
@@ -73,5 +78,36 @@ func TestVariablesAreKnown(t *testing.T) {
 	unknown, err := app.UnknownVariables(all)
 	if err != nil || len(unknown) > 0 || len(all) < 20 {
 		t.Errorf("of %d variables these are unknown: %v, %v", len(all), unknown, err)
+	}
+}
+
+// The finding about a gateway names what is wrong with it, and a remedy for that.
+func TestDoctorNamesWhatTheGatewayLacks(t *testing.T) {
+	t.Parallel()
+	const restoring = "waiting_restore: the store is about 30s older than NATS: run `turnpike restore status`, then accept or abandon"
+	for _, c := range []struct {
+		ready          api.Readiness
+		detail, remedy string
+	}{
+		{api.Readiness{Status: "degraded", Bus: "ok", Store: "ok", Restore: restoring}, restoring, "turnpike restore status"},
+		{api.Readiness{Status: "degraded", Bus: "does not answer", Store: "ok", Restore: "ok"}, "bus does not answer", "repair the dependency"},
+		{api.Readiness{Status: "draining", Bus: "ok", Store: "ok", Restore: "ok"}, "draining", "start another"},
+		{
+			api.Readiness{Status: "unavailable", Bus: "ok", Store: "ok", Restore: "ok", Findings: []state.Finding{{Name: "redis: clock", Fatal: true, Detail: "an hour late"}}},
+			"redis: clock", "repair what",
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := json.NewEncoder(w).Encode(c.ready); err != nil {
+				t.Error(err)
+			}
+		}))
+		e := newEnv(io.Discard, io.Discard, false, false)
+		e.ctx, e.server, e.client = t.Context(), server.URL, api.New(server.URL)
+		f := e.gatewayFinding()
+		server.Close()
+		if f.OK || !strings.Contains(f.Detail, c.detail) || !strings.Contains(f.Remedy, c.remedy) {
+			t.Errorf("%+v: %+v", c.ready, f)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -59,8 +60,15 @@ func follow(e *env, id string, how following) error {
 	all := &family{env: e, ctx: below, followed: map[state.RunID]bool{}}
 	defer all.readers.Wait()
 	defer stop()
+	var events atomic.Int64
 	idle := time.AfterFunc(time.Hour, func() {
-		fmt.Fprintln(e.errs, "no worker has taken the run yet: start one, or find the cause with `turnpike doctor`")
+		before, hint := events.Load(), "no worker has taken the run yet: start one, or find the cause with `turnpike doctor`"
+		if ready, err := e.client.Readiness(below); err == nil && restoring(ready) {
+			hint = "the run cannot start yet: " + ready.Restore
+		}
+		if events.Load() == before {
+			fmt.Fprintln(e.errs, hint)
+		}
 	})
 	idle.Stop() // until the run is submitted
 	defer idle.Stop()
@@ -81,6 +89,7 @@ func follow(e *env, id string, how following) error {
 		}
 		head()
 		idle.Stop()
+		events.Add(1)
 		if ev.Type == state.EntrySubmitted && !e.json {
 			idle.Reset(e.idleHint)
 		}

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -26,14 +28,32 @@ func TestSumWithoutIdleTime(t *testing.T) {
 	}
 }
 
-// A user who follows a run that no worker takes gets a hint.
+// A user who follows a run that no worker takes gets a hint. It names the decision that the deployment waits for, if it
+// does.
 func TestHintWithoutAWorker(t *testing.T) {
 	t.Parallel()
+	const restoring = "waiting_restore: the store is about 30s older than NATS: run `turnpike restore status`, then accept or abandon"
+	for ready, want := range map[string]string{"ok": "no worker has taken the run yet", restoring: "the run cannot start yet: " + restoring} {
+		t.Run(ready[:2], func(t *testing.T) {
+			t.Parallel()
+			followUntaken(t, ready, want)
+		})
+	}
+}
+
+// followUntaken follows a run at a gateway whose readiness has this state of a restore, and expects a hint.
+func followUntaken(t *testing.T, ready, want string) {
 	g, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(g.Handler())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			g.Handler().ServeHTTP(w, r)
+		} else if err := json.NewEncoder(w).Encode(api.Readiness{Status: "ok", Restore: ready}); err != nil {
+			t.Error(err)
+		}
+	}))
 	t.Cleanup(server.Close)
 	c := api.New(server.URL)
 	if _, err := c.PutAgent(t.Context(), "a", []byte("name: a\nmodel: {provider: scripted, responses: [{text: hi}]}")); err != nil {
@@ -54,7 +74,7 @@ func TestHintWithoutAWorker(t *testing.T) {
 		_ = errs.Close()
 	}()
 	lines := bufio.NewScanner(read)
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "no worker has taken the run yet") {
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), want) {
 		t.Errorf("printed %q", lines.Text())
 	}
 	stop()

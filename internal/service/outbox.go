@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
@@ -181,11 +182,18 @@ func (o *outbox) drop(l *letter) {
 	o.lost.Inc()
 }
 
+// restoreHint is the remedy for messages that are not published because the deployment waits for a decision.
+const restoreHint = "run `turnpike restore status`, then accept or abandon: docs/how-to/restore-the-store.md"
+
 // failed records that the bus is unavailable. The caller holds mu.
 func (o *outbox) failed(err error) {
 	if !o.away {
 		o.away, o.since = true, time.Now()
-		o.log.Warn("NATS accepts no messages, this gateway retries", "error", err, "hint", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation")
+		message, hint := "NATS accepts no messages, this gateway retries", "run `turnpike doctor`: NATS may be unreachable, have no storage left or refuse the operation"
+		if errors.Is(err, restore.ErrWaiting) {
+			message, hint = "no turns are published until an operator decides about the older copy of the store, this gateway retries", restoreHint
+		}
+		o.log.Warn(message, "error", err, "hint", hint)
 	}
 }
 
@@ -284,7 +292,11 @@ func (o *outbox) settle(part []*letter, errs []error) (from uint64, pause bool) 
 			if l.refusals++; l.refusals > outboxRefusals {
 				l.sent = true
 				o.drop(l)
-				o.log.Warn("NATS refuses a message, which was dropped: its run starts, continues or stops later, when a worker finds the change in the store", "error", errs[i], "hint", "run `turnpike doctor`: a stream may have no leader; turnpike_outbox_dropped_total counts these messages")
+				message, hint := "NATS refuses a message, which was dropped", "run `turnpike doctor`: a stream may have no leader; turnpike_outbox_dropped_total counts these messages"
+				if errors.Is(errs[i], restore.ErrWaiting) {
+					message, hint = "a message was dropped while the deployment waits for a decision about the older copy of the store", restoreHint
+				}
+				o.log.Warn(message+": its run starts, continues or stops later, when a worker finds the change in the store", "error", errs[i], "hint", hint)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/restore"
 )
 
 // mailbox records what an outbox has sent, by number. It accepts what take allows.
@@ -132,6 +135,21 @@ func TestOutboxCloses(t *testing.T) {
 		synctest.Wait()
 		if n := figure(t, o.sizes); n != 0 {
 			t.Errorf("%v messages wait after the end", n)
+		}
+	})
+}
+
+// While the deployment waits for the decision about an older copy of the store, the log does not blame NATS.
+func TestOutboxDuringRestore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		o := newOutbox(slog.New(slog.NewTextHandler(&text, nil)), 10)
+		o.post(func(context.Context) error { return fmt.Errorf("publish turn: %w", restore.ErrWaiting) })
+		synctest.Wait()
+		o.close()
+		if log := text.String(); !strings.Contains(log, "turnpike restore status") || strings.Contains(log, "NATS accepts no messages") {
+			t.Errorf("the log is %s", log)
 		}
 	})
 }
