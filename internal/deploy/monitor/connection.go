@@ -2,9 +2,12 @@ package monitor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/turnpike-dev/turnpike/internal/check"
 )
 
 const (
@@ -21,8 +24,9 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// Connection reports in metrics and in the log whether one dependency can be reached: a warning when the connection
-// is lost, an error if it stays lost for five seconds, and a message when it is back. It is safe for concurrent use.
+// Connection reports in metrics and in the log whether one dependency can be reached and takes writes: a warning when
+// the connection is lost or writes are refused, an error if that lasts for five seconds, and a message when it is over.
+// It is safe for concurrent use.
 type Connection struct {
 	dependency, hint string
 
@@ -31,6 +35,7 @@ type Connection struct {
 
 	mu     sync.Mutex
 	lostAt time.Time // zero: it is there
+	err    error     // the latest cause
 	outage *time.Timer
 	closed bool
 }
@@ -42,28 +47,45 @@ func NewConnection(dependency, hint string, m *Meter, log *slog.Logger) *Connect
 	return &Connection{dependency: dependency, hint: hint, log: log, meter: m}
 }
 
-// Lost records that the dependency cannot be reached, with the cause. While it is lost, further calls have no
-// effect.
+// Lost records that the dependency cannot be reached, or refuses writes if err wraps check.ErrNoWrites. While that
+// lasts, further calls with an error of the same sort have no effect.
 func (c *Connection) Lost(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || !c.lostAt.IsZero() {
+	first := c.lostAt.IsZero()
+	if c.closed || !first && refused(err) == refused(c.err) {
+		return
+	}
+	c.err = err
+	if refused(err) {
+		c.log.Warn("writes refused", "error", err, "dependency", c.dependency, "hint", c.hint+": the dependency answers, so it may be full or a replica, or this user may not write; this process retries")
+	} else {
+		c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "find in the log of the dependency whether it stopped or refused the connection, and check the network; this process reconnects")
+	}
+	if !first {
 		return
 	}
 	c.lostAt = time.Now()
 	c.meter.connected.WithLabelValues(c.dependency).Set(0)
-	c.log.Warn("connection lost", "error", err, "dependency", c.dependency, "hint", "find in the log of the dependency whether it stopped or refused the connection, and check the network; this process reconnects")
 	since := c.lostAt
 	c.outage = time.AfterFunc(outageAfter, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !c.closed && c.lostAt.Equal(since) {
-			c.log.Error("connection is still lost", "error", err, "dependency", c.dependency, "hint", c.hint, "lost_ms", outageAfter.Milliseconds())
+		if c.closed || !c.lostAt.Equal(since) {
+			return
 		}
+		message := "connection is still lost"
+		if refused(c.err) {
+			message = "writes are still refused"
+		}
+		c.log.Error(message, "error", c.err, "dependency", c.dependency, "hint", c.hint, "lost_ms", outageAfter.Milliseconds())
 	})
 }
 
-// Regained records that the dependency can be reached again.
+// refused reports whether a server has answered and refused a write.
+func refused(err error) bool { return errors.Is(err, check.ErrNoWrites) }
+
+// Regained records that the dependency can be reached again, and takes writes.
 func (c *Connection) Regained() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +94,11 @@ func (c *Connection) Regained() {
 	}
 	c.outage.Stop()
 	c.meter.connected.WithLabelValues(c.dependency).Set(1)
-	c.log.Info("connection regained", "dependency", c.dependency, "lost_ms", time.Since(c.lostAt).Milliseconds())
+	message := "connection regained"
+	if refused(c.err) {
+		message = "writes are accepted again"
+	}
+	c.log.Info(message, "dependency", c.dependency, "lost_ms", time.Since(c.lostAt).Milliseconds())
 	c.lostAt = time.Time{}
 }
 

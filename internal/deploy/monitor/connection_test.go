@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/internal/check"
 	"github.com/turnpike-dev/turnpike/internal/deploy/monitor"
 )
 
@@ -127,5 +129,44 @@ func TestWatchStore(t *testing.T) {
 		if got, want := levels(out.String()), "WARN connection lost, ERROR connection is still lost, INFO connection regained"; got != want || connected(t, r, "store") != 1 {
 			t.Errorf("log: %s, want %s; connected is %v", got, want, connected(t, r, "store"))
 		}
+	})
+}
+
+// The log tells a server that answers and refuses writes, as when it is full, from a lost connection.
+func TestRefusedWrites(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		m, r := meter(t)
+		c := monitor.NewConnection("store", "run doctor", m, slog.New(slog.NewJSONHandler(&out, nil)))
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := levels(out.String()); got != want || strings.Contains(out.String(), "check the network") != strings.Contains(want, "lost") {
+				t.Errorf("log: %s, want %s:\n%s", got, want, &out)
+			}
+			out.Reset()
+		}
+		full := fmt.Errorf("%w: OOM command not allowed", check.ErrNoWrites)
+		c.Lost(full)
+		time.Sleep(time.Minute)
+		expect("WARN writes refused, ERROR writes are still refused")
+		if connected(t, r, "store") != 0 {
+			t.Error("turnpike_connected is 1 while the store takes no writes")
+		}
+		c.Lost(errAway)
+		c.Lost(errAway)
+		expect("WARN connection lost")
+		c.Lost(full)
+		expect("WARN writes refused")
+		c.Regained()
+		expect("INFO writes are accepted again")
+		c.Lost(errAway)
+		c.Lost(full)
+		time.Sleep(time.Minute)
+		out.Reset()
+		c.Lost(full)
+		c.Regained()
+		expect("INFO writes are accepted again")
 	})
 }
