@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,9 +30,16 @@ import (
 // does not create missing streams, as gateways and workers do at their start, but reports them, and its test writes
 // to Redis and NATS expire. It looks for secrets as a worker with secretsDir would.
 func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state.Finding {
+	var skipped skips
+	findings := allFindings(ctx, cfg, secretsDir, &skipped)
+	return append(findings, skipped.findings()...)
+}
+
+func allFindings(ctx context.Context, cfg deploy.Config, secretsDir string, skipped *skips) []state.Finding {
 	settings := settingsFindings(cfg, secretsDir)
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
+		skipped.add("the login at NATS is not valid", slices.Concat(busChecks, []string{"redis", "store"}, agentChecks)...)
 		return append(settings, state.Finding{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/how-to/secure-a-deployment.md"})
 	}
 	findings := settings
@@ -40,9 +48,10 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	if err == nil {
 		defer nc.Close()
 		var found []state.Finding
-		found, named = busFindings(ctx, nc, cfg)
+		found, named = busFindings(ctx, nc, cfg, skipped)
 		findings = append(findings, found...)
 	} else {
+		skipped.add("NATS does not answer or refuses the login", busChecks...)
 		findings = append(findings, state.Finding{Name: "nats: server", Fatal: true, Detail: err.Error(), Remedy: cmp.Or(
 			natslogin.Remedy(err), "start nats-server with -js, set TURNPIKE_NATS_URL, or run doctor in the directory in which `turnpike dev` was started",
 		)})
@@ -50,21 +59,36 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	findings = append(findings, keeping(cfg.Retention), prices(time.Now()))
 	if cfg.RedisURL == "" {
 		if nc == nil {
+			skipped.add("NATS does not answer, and the store is in JetStream", append([]string{"store: JetStream", "store: stream", "store: writes", "store: runs", "store: lost runs"}, agentChecks...)...)
 			return findings
 		}
-		return append(findings, jetStreamFindings(ctx, nc, cfg, secretsDir, named)...)
+		return append(findings, jetStreamFindings(ctx, nc, cfg, secretsDir, named, skipped)...)
 	}
+	return append(findings, redisFindings(ctx, nc, cfg, secretsDir, named, skipped)...)
+}
+
+// redisFindings looks at a store in Redis; nc is nil if NATS does not answer.
+func redisFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns, skipped *skips) []state.Finding {
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
-		return append(findings, state.Finding{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here; if none is named, correct TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"})
+		skipped.add("the settings of Redis are not valid", append([]string{"redis: server", "redis: maxmemory-policy", "redis: appendonly", "redis: confirm", "redis: clock", "redis: writes", "store: restore", "store: lost runs"}, agentChecks...)...)
+		return []state.Finding{{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here; if none is named, correct TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"}}
 	}
 	defer s.Close()
 	found := s.Check(ctx)
 	if !check.Failed(found) {
 		found = append(found, s.CheckWrites(ctx))
+	} else {
+		skipped.add("Redis does not answer, or fails a check above", "redis: test write")
 	}
+	usable := check.Err(found) == nil
 	waiting := state.Finding{OK: true}
-	if nc != nil && check.Err(found) == nil {
+	switch {
+	case !usable:
+		skipped.add("Redis does not answer, or fails a check above", "store: restore", "store: lost runs")
+	case nc == nil:
+		skipped.add("NATS does not answer", "store: restore", "store: runs in JetStream")
+	default:
 		waiting = restoreFinding(ctx, nc, cfg, s)
 		found = append(found, waiting)
 	}
@@ -74,11 +98,12 @@ func Findings(ctx context.Context, cfg deploy.Config, secretsDir string) []state
 	if !waiting.OK {
 		named = namedRuns{all: true} // what the store lacks is lost only after the decision
 	}
-	findings = append(findings, withLostRuns(ctx, found, named, s)...)
-	if nc == nil {
-		return findings // services with tools are found over NATS
+	found = withLostRuns(ctx, found, named, s)
+	if nc == nil { // services with tools are found over NATS
+		skipped.add("NATS does not answer", agentChecks...)
+		return found
 	}
-	return append(findings, agentFindings(ctx, nc, cfg, secretsDir, s)...)
+	return append(found, agentFindings(ctx, nc, cfg, secretsDir, s)...)
 }
 
 // settingsFindings reports settings with which gateways and workers do not start.
@@ -91,9 +116,10 @@ func settingsFindings(cfg deploy.Config, secretsDir string) []state.Finding {
 
 // busFindings looks at the streams of the deployment.
 // It also returns the runs that turn messages name.
-func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (findings []state.Finding, named namedRuns) {
+func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, skipped *skips) (findings []state.Finding, named namedRuns) {
 	keys, err := cfg.Keys()
 	if err != nil {
+		skipped.add("TURNPIKE_BUS_KEYS is not valid", busChecks...)
 		return []state.Finding{{Name: "nats: signatures", Fatal: true, Detail: err.Error(), Remedy: "correct TURNPIKE_BUS_KEYS, or the file that TURNPIKE_BUS_KEYS_FILE names"}}, named
 	}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{
@@ -101,12 +127,17 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config) (finding
 		TurnStreams: cfg.TurnStreams, MaxAckPending: cfg.MaxAckPending, Keys: keys, ReadOnly: true,
 	})
 	if err != nil {
+		skipped.add("the streams cannot be read", busChecks...)
 		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b, ownStore(ctx, cfg))
 	defer stop()
-	findings = append(b.Check(ctx), b.CheckWrites(ctx))
+	findings = b.Check(ctx)
+	if slices.ContainsFunc(findings, func(f state.Finding) bool { return f.Name == "nats: jetstream" && !f.OK }) {
+		skipped.add("JetStream does not answer", streamChecks...)
+	}
+	findings = append(findings, b.CheckWrites(ctx))
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to read the streams of turns"})
 	}
@@ -181,14 +212,17 @@ func kept(p agent.Period) string {
 }
 
 // jetStreamFindings looks at a store in JetStream.
-func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns) []state.Finding {
+func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns, skipped *skips) []state.Finding {
 	f := state.Finding{Name: "store: JetStream"}
+	unread := append([]string{"store: stream", "store: writes", "store: runs", "store: lost runs"}, agentChecks...)
 	s, err := natsstore.Open(ctx, nc, natsstore.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, Replicas: cfg.Replicas, ReadOnly: true})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		skipped.add("the store has no streams yet", unread...)
 		f.Detail, f.Remedy = "no streams yet", "start a gateway or a worker: it creates the streams"
 		return []state.Finding{f}
 	}
 	if err != nil {
+		skipped.add("the store cannot be read", unread...)
 		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"
 		return []state.Finding{f}
 	}

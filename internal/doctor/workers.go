@@ -29,6 +29,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
+	gateways := map[string]bool{}
 	alive, first := map[string]int{}, make(chan struct{}) // the turns in quarantine by worker
 	stores := map[onestore.Identity]map[string]bool{}     // the processes by store
 	end, all := time.NewTimer(workerPatience), time.NewTimer(processPatience)
@@ -43,7 +44,10 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 			stores[store][h.Worker] = true
 		}
 		switch {
+		case h.Gateway && h.Leaving:
+			delete(gateways, h.Worker)
 		case h.Gateway:
+			gateways[h.Worker] = true
 		case h.Leaving:
 			delete(alive, h.Worker)
 		default:
@@ -73,7 +77,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 		if n := len(alive); n > 0 {
 			f = running(n, maps.Values(alive))
 		}
-		return append([]state.Finding{f}, severalStores(stores, own)...)
+		return append([]state.Finding{f, runningGateways(len(gateways))}, severalStores(stores, own)...)
 	}, stopListening
 }
 
@@ -94,6 +98,19 @@ func severalStores(processes map[onestore.Identity]map[string]bool, own onestore
 	}
 	f.Detail = "processes: " + f.Detail + "the settings of doctor: " + own.String()
 	return []state.Finding{f}
+}
+
+// runningGateways is the finding about n gateways.
+func runningGateways(n int) state.Finding {
+	f := state.Finding{Name: "gateways", OK: n > 0, Detail: fmt.Sprintf("%d running", n)}
+	switch n {
+	case 0:
+		f.Detail, f.Remedy = "no heartbeat received from any gateway", "start a gateway, or turnpike dev; none is needed if programs submit in the process"
+	case 1:
+	default:
+		f.Detail += "; doctor asks only the one that the finding gateway names. To ask another one, give its URL with --server"
+	}
+	return f
 }
 
 // running is the finding about n workers, each of which has a number of turns in quarantine.
