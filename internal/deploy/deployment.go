@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/natsstore"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
 // Deployment is this process's connection to a store and a bus. NewWorker and
@@ -104,6 +106,10 @@ func (d *Deployment) open(ctx context.Context) error {
 	if cfg.Store == nil && b != nil {
 		d.compareStores(ctx, id)
 	}
+	d.Bus = &describedBus{d.Bus, map[string]string{
+		"TURNPIKE_LEASE": cfg.Lease.String(), "TURNPIKE_EVENT_FEED": map[bool]string{false: "off", true: "on"}[cfg.EventFeed],
+		"TURNPIKE_NATS_REPLICAS": strconv.Itoa(cfg.Replicas), "TURNPIKE_MAX_RESULT": strconv.Itoa(cmp.Or(cfg.MaxResult, tool.MaxResult)),
+	}}
 	return nil
 }
 
@@ -191,6 +197,19 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	}
 	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
 	d.background(ctx, d.watch.Run)
+}
+
+// describedBus is a bus whose heartbeats have the settings that must be the same in every process.
+type describedBus struct {
+	bus.Bus
+
+	settings map[string]string
+}
+
+// SendHeartbeat implements bus.Membership.
+func (b *describedBus) SendHeartbeat(h bus.Heartbeat) {
+	h.Settings = b.settings
+	b.Bus.SendHeartbeat(h)
 }
 
 // compareStores protects runs from processes that keep theirs in another store; id returns the id of the store, and is

@@ -133,6 +133,8 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, skipped 
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b, ownStore(ctx, cfg))
 	defer stop()
+	others, stopOthers := unverified(ctx, b)
+	defer stopOthers()
 	findings = b.Check(ctx)
 	if slices.ContainsFunc(findings, func(f state.Finding) bool { return f.Name == "nats: jetstream" && !f.OK }) {
 		skipped.add("JetStream does not answer", streamChecks...)
@@ -141,7 +143,8 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, skipped 
 	if named.runs, named.all, err = b.NamedRuns(ctx, maxNamed); err != nil {
 		findings = append(findings, state.Finding{Name: "nats: turn messages", Detail: err.Error(), Remedy: "check that NATS answers, and permit this NATS user to read the streams of turns"})
 	}
-	return append(findings, alive()...), named
+	findings = append(findings, alive()...) // waits for heartbeats
+	return append(findings, others()...), named
 }
 
 // ownStore returns the store that the settings name, without its id if Redis does not answer or has none.

@@ -10,7 +10,7 @@ import (
 // The checks that doctor cannot make without a connection, by the names of their findings.
 var (
 	streamChecks = []string{"nats: strict", "nats: turn streams", "nats: stream", "nats: consumer", "nats: streams of tenants", "nats: streams of files", "nats: messages that no process pulls"}
-	busChecks    = append([]string{"nats: version", "nats: max_payload", "nats: replicas", "nats: signatures", "nats: jetstream", "nats: writes", "nats: turn messages", "workers", "gateways", "stores"}, streamChecks...)
+	busChecks    = append([]string{"nats: version", "nats: max_payload", "nats: replicas", "nats: signatures", "nats: jetstream", "nats: writes", "nats: turn messages", "workers", "gateways", "stores", "settings of processes", "bus keys"}, streamChecks...)
 	agentChecks  = []string{"agents", "agent", "tools", "tool", "secret", "hook"}
 )
 

@@ -29,7 +29,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 	f := state.Finding{Name: "workers", Broken: true, Detail: "no heartbeat received from any worker", Remedy: "start a worker, or turnpike dev"}
 	var mu sync.Mutex
 	var once sync.Once
-	gateways := map[string]bool{}
+	gateways, settings := map[string]bool{}, values{}
 	alive, first := map[string]int{}, make(chan struct{}) // the turns in quarantine by worker
 	stores := map[onestore.Identity]map[string]bool{}     // the processes by store
 	end, all := time.NewTimer(workerPatience), time.NewTimer(processPatience)
@@ -42,6 +42,9 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 				stores[store] = map[string]bool{}
 			}
 			stores[store][h.Worker] = true
+		}
+		if !h.Leaving {
+			settings.add(h.Worker, h.Settings)
 		}
 		switch {
 		case h.Gateway && h.Leaving:
@@ -77,7 +80,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 		if n := len(alive); n > 0 {
 			f = running(n, maps.Values(alive))
 		}
-		return append([]state.Finding{f, runningGateways(len(gateways))}, severalStores(stores, own)...)
+		return append([]state.Finding{f, runningGateways(len(gateways))}, slices.Concat(severalStores(stores, own), settings.findings())...)
 	}, stopListening
 }
 

@@ -493,4 +493,8 @@ type Heartbeat struct {
 	// its kind; each is empty if unknown. The deployment fills them in.
 	Store   string `json:"store,omitempty"`
 	StoreID string `json:"store_id,omitempty"`
+
+	// Settings are the values of settings that must be the same in every process, by the name of their variable. None
+	// of them is a secret. The deployment fills them in.
+	Settings map[string]string `json:"settings,omitempty"`
 }
