@@ -329,6 +329,7 @@ func TestRoles(t *testing.T) {
 		{"POST", "/v1/runs:batch", `{"runs":[{"agent":"a","input":"x"}]}`, []access.Role{access.Submitter}},
 		{"POST", path + "/signals", `{"message":"x"}`, []access.Role{access.Submitter}},
 		{"POST", path + "/signals", `{"approvals":[{"call_id":"c","decision":"approve"}]}`, []access.Role{access.Approver}},
+		{"POST", path + "/signals", `{"answer":"x"}`, []access.Role{access.Submitter, access.Approver}},
 		{"PUT", "/v1/agents/b", talker, []access.Role{access.Author}},
 		{"DELETE", "/v1/agents/nobody", "", []access.Role{access.Author}},
 		{"POST", "/v1/dead/9/replay", "", []access.Role{access.Operator}},
