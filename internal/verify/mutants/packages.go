@@ -8,6 +8,11 @@ const (
 	deletion  = "internal/retention/deletion.go"
 	retention = "internal/retention"
 	gateway   = "internal/gateway"
+	service   = "internal/service"
+	loops     = "pkg/loop"
+	a2a       = "internal/tool/a2atool"
+	mcp       = "internal/tool/mcptool"
+	openai    = "pkg/model/openai"
 	worker    = "internal/worker"
 	effects   = "internal/engine/effect"
 	turns     = "internal/engine/turn"
@@ -150,6 +155,8 @@ var packages = []group{
 		{"an end leaves its approvals open", "pkg/loop/turn.go", []string{"	t.undecided(r, e.By)\n", ""}, "TestApprovalOfADecidedID$"},
 		{"an event that the lists of its tenant refuse is retried", "internal/engine/webhook/sender.go", []string{"return refused || errors.Is(err, errEnded)", "return refused && errors.Is(err, errEnded)"}, "TestHostsHoldForWebhooks$"},
 
+		{"a submission gets the latest version, not the one that it names", submit, []string{"if !ok || cmp.Or(sub.version, sub.req.AgentVersion) != 0 {", "if !ok {"}, "TestSubmissionOfAVersion$"},
+
 		// Deletions, batches and cancellations.
 		{"a run that a deletion seals is refused as if the store were away", problems, []string{"	if errors.Is(err, state.ErrDeleting) {\n", "	if false {\n"}, "TestRefusalsOfDeletions$"},
 		{"a tree whose run is about to be created is refused as if the store were away", problems, []string{"errors.AsType[*retention.NotCreatedError](err); ok {", "errors.AsType[*retention.NotCreatedError](err); ok && false {"}, "TestRefusalsOfDeletions$"},
@@ -178,10 +185,29 @@ var packages = []group{
 		{"a turn waits for an hour for its quota", effects + "/quota.go", []string{"shortWait = 2 * time.Second", "shortWait = time.Hour"}, "TestQuotaWait$"},
 	}},
 	{turns, []mutant{
+		{"an aborted turn waits for late results", claim, []string{"c.Attempt != 2 || c.Abort != nil || k.cfg", "c.Attempt != 2 || k.cfg"}, "TestAbortEndsTheWaitForLateResults$"},
+		{"pauses of workers poison a turn", claim, []string{"Poisoned: c.Attempt-c.Paused > maxAttempts", "Poisoned: c.Attempt > maxAttempts"}, "TestPausesDoNotPoison$"},
 		{"a turn waits for a quota with a result in memory", act, []string{"(next != nil || !t.commitsNext())", "!t.commitsNext()"}, "TestResultIsRecordedBeforeAQuotaWait$"},
 		{"a noisy turn waits with a result in memory", act, []string{" && t.load.TryWork()", ""}, "TestResultIsRecordedBeforeANoisyTurnWaits$"},
 		{"a write without an answer is not repeated", journal, []string{"		if final(err) || !clock.Pause(within, storePause) {\n			return fmt", "		if true {\n			return fmt"}, "TestWritesAreRepeated$"},
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
+	}},
+	{service, []mutant{
+		{"a paused trigger is read", service + "/triggering.go", []string{"		case r.stored.Paused:\n", "		case false:\n"}, "TestTriggersThatAreNotRead$"},
+		{"a key of a request is the key of a firing", service + "/schedules.go", []string{"sub.key = \"request \" + key", "sub.key = key"}, "TestKeyOfARequestIsNoFiring$"},
+	}},
+	{loops, []mutant{
+		{"children that are at work do not count", loops + "/tools.go", []string{"		if o.Needs == state.NeedChild {\n			children++\n		}\n", ""}, "TestDelegationBesideWaitingChildren$"},
+		{"a checkpoint forgets the arguments that an approval edited", views, []string{"			c.edit(in, e.Message.ID, e.Arguments)\n", ""}, "TestEditedCallIsReusedAsEditedBehindCheckpoint$"},
+	}},
+	{a2a, []mutant{
+		{"a redirect carries a task to another server", a2a + "/a2atool.go", []string{"	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }\n", ""}, "TestRedirects$"},
+	}},
+	{mcp, []mutant{
+		{"an answer is given to another question", mcp + "/session.go", []string{"e.Answer != nil && same(e.Asked, asked)", "e.Answer != nil"}, "TestAnswerToAnotherQuestion$"},
+	}},
+	{openai, []mutant{
+		{"the reasoning of earlier turns is sent", openai + "/chat_request.go", []string{"current := 1 + lastUser(in)", "current := 0"}, "TestReasoningOfEarlierTurns$"},
 	}},
 	{worker, []mutant{
 		{"a child does not ask whether its parent was interrupted", rest, []string{" || !slices.ContainsFunc(parent.Open, func(o state.OpenCall) bool { return o.Child == s.ID }):", ":", "	\"slices\"\n", ""}, "^TestOrphanOfAnInterrupt$"},
