@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -87,7 +88,7 @@ func (s *deployment) put(def string) {
 
 func (s *deployment) submit(agent string) string {
 	s.t.Helper()
-	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, "")
+	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: agent, Input: json.RawMessage(`"go"`)}, rand.Text())
 	if err != nil {
 		s.t.Fatal(err)
 	}

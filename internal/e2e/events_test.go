@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,7 +29,7 @@ func TestEventsOnTheBus(t *testing.T) {
 	if err := s.nats.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "asks", Input: json.RawMessage(`"go"`)}, "")
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "asks", Input: json.RawMessage(`"go"`)}, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -34,7 +35,7 @@ model:
     - {text: done}`, server)); err != nil {
 		t.Fatal(err)
 	}
-	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "asker", Input: json.RawMessage(`"go"`)}, "")
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "asker", Input: json.RawMessage(`"go"`)}, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}

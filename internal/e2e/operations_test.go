@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func (s *deployment) definePlain() {
 
 func (s *deployment) submitPlain(priority string) string {
 	s.t.Helper()
-	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: "plain", Input: json.RawMessage(`"x"`), Priority: priority}, "")
+	run, err := s.client.Submit(s.t.Context(), api.SubmitRequest{Agent: "plain", Input: json.RawMessage(`"x"`), Priority: priority}, rand.Text())
 	if err != nil {
 		s.t.Fatal(err)
 	}

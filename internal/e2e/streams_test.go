@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -50,7 +51,7 @@ func TestTurnStreamsOnALiveDeployment(t *testing.T) {
 				default:
 				}
 				began := time.Now()
-				run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "plain", Input: json.RawMessage(`"x"`)}, "")
+				run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "plain", Input: json.RawMessage(`"x"`)}, rand.Text())
 				if err != nil {
 					t.Errorf("Submit: %v", err)
 					return
