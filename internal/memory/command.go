@@ -182,24 +182,33 @@ func (ch *Change) Apply(d *Directory) error {
 // conflict returns an error, for the model, if another writer has changed what the command is about.
 func (ch *Change) conflict(d *Directory) error {
 	target := ch.c.target()
-	var expected int64
-	f, exists := d.Files[target]
-	switch seen := ch.w.Seen[target]; {
-	case ch.c.Version != nil:
-		expected = int64(*ch.c.Version)
-	case seen > 0 && exists && f.Run != ch.w.Run && ch.c.Command != "create":
-		expected = seen
-	default:
+	if ch.c.Version != nil {
+		expected, latest := int64(*ch.c.Version), d.Latest(target)
+		if latest == 0 && expected != 0 {
+			return refuse("Error: The path %s does not exist, so it does not have version %d: view its directory, then decide again", target, expected)
+		}
+		return changed(target, expected, latest)
+	}
+	if ch.c.Command == "create" {
 		return nil
 	}
-	latest := d.Latest(target)
-	switch latest {
-	case expected:
-		return nil
-	case 0:
-		return refuse("Error: The path %s does not exist, so it does not have version %d: view its directory, then decide again", target, expected)
+	for _, path := range d.tree(target) {
+		f, seen := d.Files[path], ch.w.Seen[path]
+		if seen == 0 || f.Run == ch.w.Run {
+			continue
+		}
+		if err := changed(path, seen, f.Version); err != nil {
+			return err
+		}
 	}
-	return refuse("Error: %s has changed since version %d, it has version %d now: view it, then decide again", target, expected, latest)
+	return nil
+}
+
+func changed(path string, expected, latest int64) error {
+	if latest == expected {
+		return nil
+	}
+	return refuse("Error: %s has changed since version %d, it has version %d now: view it, then decide again", path, expected, latest)
 }
 
 // said returns the result of a change that has made a version of d.

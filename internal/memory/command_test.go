@@ -213,6 +213,25 @@ func TestConflict(t *testing.T) {
 	if err := change("6", "run_3", nil); err != nil {
 		t.Errorf("a run that has not read the file: %v", err)
 	}
+
+	// A command for a directory is about all files in it.
+	d = &memory.Directory{Files: map[string]memory.File{}}
+	do(d, "1", `{"command":"create","path":"/memories/a/b","file_text":"x\n"}`)
+	do(d, "2", `{"command":"create","path":"/memories/a/c","file_text":"x\n"}`)
+	inA := `{"command":"view","path":"/memories/a/b"}`
+	sawIn := do(d, "", inA)
+	do(d, "3", `{"command":"insert","path":"/memories/a/b","insert_line":1,"insert_text":"y"}`)
+	for _, command := range []string{`{"command":"delete","path":"/memories/a"}`, `{"command":"rename","old_path":"/memories/a","new_path":"/memories/z"}`} {
+		c, err := memory.ParseCommand(json.RawMessage(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, _ := memory.Seen(history([2]string{inA, sawIn}), "memory")
+		err = memory.NewChange(c, memory.Writer{Run: "run_2", Key: "4", Limit: 1000, Seen: seen}).Apply(d)
+		if err == nil || !strings.Contains(err.Error(), "/memories/a/b has changed since version 1, it has version 3 now") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
 }
 
 // Each scope and tenant has its own memory, and erasing it leaves nothing.
