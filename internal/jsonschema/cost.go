@@ -38,8 +38,8 @@ func Values(raw []byte) int {
 	return values
 }
 
-// weightOf returns the number of bytes of a schema, each counted once for each level around it: the library reads each
-// part once for each level that the part is below.
+// weightOf returns the sum, over all bytes of a schema, of the number of objects and lists around each byte: the
+// library reads a part again for each level that it is below.
 func weightOf(raw []byte) int {
 	weight, depth, text, escaped := 0, 0, false, false
 	for _, b := range raw {

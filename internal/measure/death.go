@@ -117,7 +117,7 @@ func death(ctx context.Context, t *trial) error {
 			want = 2
 		}
 		if len(at) != want {
-			t.fail("the model was called %d times for run %s, want %d", len(at), id, want)
+			t.fail("the model was called %d times for run %s, want %d: once, and again only if the worker was killed in the call: if no log says that another worker was declared dead, report this bug in Turnpike", len(at), id, want)
 		}
 	}
 	return w.judge("worker1")

@@ -20,8 +20,9 @@ const (
 	pageWeight = 2 << 20
 )
 
-// eachPage calls visit with the log of a run from the entry after number after on, page by page, and with the
-// approximate memory of each page in bytes, until the log ends or visit returns true or an error.
+// eachPage reads the entries of a run's log with numbers above after. It calls visit with each page and its
+// approximate memory in bytes, until the log ends or visit returns true or an error. It returns the error of visit or
+// of the store.
 func (k *core) eachPage(ctx context.Context, id state.RunID, after int64, visit func(page []state.Entry, weight int64) (enough bool, err error)) error {
 	for more := true; more; {
 		page, err := k.store.LogPage(ctx, id, after, mostPage, pageWeight)

@@ -311,14 +311,14 @@ func paired(messages []state.Message) error {
 			for _, p := range m.Parts {
 				k := slices.Index(open, p.CallID)
 				if k < 0 {
-					return fmt.Errorf("message %d has a result of the tool call %q, which no earlier message makes or which has a result already: remove it, or correct its call_id", i, p.CallID)
+					return fmt.Errorf("message %d, counted from 0, has a result of the tool call %q, which no earlier message makes or which has a result already: remove it, or correct its call_id", i, p.CallID)
 				}
 				open = slices.Delete(open, k, k+1)
 			}
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("the tool call %q has no result before message %d: add a tool message with its result", open[0], i)
+			return fmt.Errorf("the tool call %q has no result before message %d, counted from 0: add a tool message with its result", open[0], i)
 		}
 		for _, c := range m.Calls() {
 			if slices.Contains(open, c.ID) {

@@ -57,7 +57,7 @@ func (s *Keys) create(ctx context.Context, c access.Caller, req api.KeyRequest) 
 	tenant := c.Tenant
 	if req.Tenant != "" && req.Tenant != tenant {
 		if !c.OfDeployment(access.Admin) {
-			return api.NewKey{}, problem(denied, api.CodeForbidden, "%s may create keys for tenant %s only: name that tenant, or ask an admin of the deployment", c.Principal.Name, tenant)
+			return api.NewKey{}, problem(denied, api.CodeForbidden, "a request of %s for tenant %s creates keys of that tenant only: for a key of another tenant, send the request for that tenant as an admin of it, or ask an admin of the deployment", c.Principal.Name, tenant)
 		}
 		tenant = req.Tenant
 	}

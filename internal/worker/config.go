@@ -44,9 +44,10 @@ type Config struct {
 	// Slots bounds the turns in flight. Default 1000.
 	Slots int
 
-	// MaxNoisyTurns is the maximum number of turns of noisy tenants that work with the store and the bus at
-	// the same time, while several tenants share the worker. Turns that wait for a model, a tool or a hook do
-	// not count. Default 4 for each processor, at least 8.
+	// MaxNoisyTurns bounds how many turns of noisy tenants are claimed, committed or followed up at the same time,
+	// while several tenants share the worker. A turn between its claim and its commit does not count: it mostly waits
+	// for a model, a tool or a hook, although it also writes its journal. Races may exceed the bound by a few turns.
+	// Default 4 for each processor, at least 8.
 	MaxNoisyTurns int
 
 	// Providers by the name that agents use; see model.Described. MockResponses, if not

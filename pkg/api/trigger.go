@@ -9,8 +9,9 @@ const (
 )
 
 // TriggerSettings describe the runs or signals of the messages of a JetStream stream. At least one of Run and Signal is
-// required. The expressions are CEL over event (the JSON in the message, or its text), headers, subject, delivery (the
-// id of the message) and digest (SHA-256 of the message, in hexadecimal digits).
+// required. The expressions are CEL over event (the JSON in the message, or its text), headers (their first values, by
+// names in lower case), subject, delivery (STREAM:SEQUENCE:CREATED, the same each time NATS delivers the message; not
+// its Nats-Msg-Id) and digest (SHA-256 of the data of the message, in hexadecimal digits).
 type TriggerSettings struct {
 	// Stream is the name of the stream. Subjects select its messages, such as orders.*; at most 20, which must not
 	// overlap. Without Subjects the trigger reads all messages.

@@ -277,8 +277,8 @@ type Abort struct {
 // HeaderStatus is a header that NATS servers set on messages of their own.
 const HeaderStatus = "Status"
 
-// ParseAbort reads the body of an abort: a JSON object with a reason, or something else, such as text or nothing, which
-// is an abort without a reason. Run and Tenant of the result are empty, and Version and Interrupt are those of the
+// ParseAbort reads the body of an abort: a JSON object with a reason or a version, or an empty one, or anything that is
+// no JSON object, such as text or nothing. Without a readable reason the abort has none. Run and Tenant of the result are empty, and Version and Interrupt are those of the
 // sender: the caller must reset these two unless it trusts the message's HeaderApplied. status is the message's
 // HeaderStatus.
 //

@@ -2,9 +2,11 @@ package model
 
 import "github.com/turnpike-dev/turnpike/internal/modelname"
 
-// Family returns the name of a model in lower case, without the path before it and without what tells its builds apart,
-// such as a date or -latest: "models/claude-haiku-4-5-20251001" is of the family "claude-haiku-4-5". Content that a
-// model signed or encrypted is sent back only to models of its provider and family (A12).
+// Family returns the name of a model in lower case, without the path before it, and without an end that tells its
+// builds apart, in the forms known to Turnpike: a date such as -20251001 or -2025-08-07, a number such as -001,
+// -latest, -preview or -exp. "models/claude-haiku-4-5-20251001" is of the family "claude-haiku-4-5". Adapters send
+// content that a model signed or encrypted back only to models of its provider and family (A12). Thinking in an
+// imported Anthropic transcript, which does not name a family, goes to all models of Anthropic.
 func Family(name string) string { return modelname.Family(name) }
 
 // SealedBy returns the value of state.Part.OpaqueBy for content that only models of one provider and one family can

@@ -142,8 +142,8 @@ type Part struct {
 	Origin Origin `json:"origin,omitempty"`
 
 	// Opaque is provider-specific content, such as the signature of a thinking block. Adapters send
-	// it back byte for byte, and only to models of the provider and family that made it. OpaqueBy
-	// names both: see model.SealedBy.
+	// it back byte for byte, and only to models of the provider and family that made it, which OpaqueBy
+	// names: see model.SealedBy. If it names only the provider, they send it to all its models.
 	Opaque   json.RawMessage `json:"opaque,omitempty"`
 	OpaqueBy string          `json:"opaque_by,omitempty"`
 }

@@ -87,9 +87,8 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin json.RawMessage) (tools []tool.Definition, err error) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			err = a.panicked(p, source.Kind)
-		}
-		if err != nil {
+			err = &InvalidError{fmt.Errorf("%s: %w", place, a.panicked(p, source.Kind))}
+		} else if err != nil {
 			err = &InvalidError{fmt.Errorf("%s: the list of tools that this version of the agent has pinned cannot be used: %w: save the agent again to pin a new list, or upgrade this worker", place, err)}
 		}
 	}()
@@ -99,7 +98,7 @@ func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin jso
 // panicked logs a panic of a kind, and returns it as an error.
 func (a *Agents) panicked(p *timelimit.Panic, kind string) error {
 	a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then runs whose agents use it end with invalid_agent, and handoffs to such agents are refused")
-	return fmt.Errorf("the implementation of kind %s panicked: %v", kind, p.Value)
+	return fmt.Errorf("the implementation of the tool kind %s panicked: %v: find the stack in the worker's log, and fix that implementation", kind, p.Value)
 }
 
 // mayAsk returns nil if a tenant's agents may use a source of tools, an *InvalidError if not, or the error of

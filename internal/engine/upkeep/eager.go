@@ -58,9 +58,10 @@ func (l *Lease) startEager(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, time.Now().Add(eagerRenewal), true
 }
 
-// ClaimsEagerly reports whether a commit should also claim the next turn: eager claims are on, the worker does not
-// stop, and every other worker, as far as this one knows, could take the claim over. An eager claim lasts for the
-// redelivery delay; once its turn has begun, the worker tries to renew it well before that.
+// ClaimsEagerly reports whether a commit should also claim the next turn: eager claims are on (see NewLeases), the
+// worker does not stop, it has listened to heartbeats long enough to know the other workers, and each of them could
+// take the claim over. An eager claim lasts for the redelivery delay; once its turn has begun, the worker tries to
+// renew it well before that.
 func (h *Leases) ClaimsEagerly() bool {
 	e := h.eager
 	e.mu.Lock()

@@ -68,9 +68,10 @@ func (l *Lease) start(at time.Time, lasts time.Duration) {
 	l.renewed, l.lasts, l.renewAt, l.eager = at, lasts, at.Add(lasts/3), false
 }
 
-// abort ends the turn if a applies to it, unless the turn is already ending its run because of an abort: if each
-// further abort interrupted it, it might never end the run. If a is an interrupt, abort only sets hinted, for the
-// worker to ask the store: the turn may already have been claimed with the message.
+// abort ends the turn if a applies to it. It does nothing if the turn is already ending its run because of an abort:
+// if each further abort cancelled it, it might never end the run. For an interrupt it only sets hinted, so that the
+// worker asks the store: the claim of the turn may already include the message that interrupts. The caller holds
+// Leases.mu.
 func (l *Lease) abort(a bus.Abort) {
 	switch {
 	case !a.AppliesTo(l.Version) || a.Tenant != l.tenant || l.ending:

@@ -121,10 +121,12 @@ func (r *Reader) offer(e *Event) {
 // errEnded ends a reader after the run's last event.
 var errEnded = errors.New("run has ended")
 
-// Run sends events to sink until the run has ended or counts as lost, the gateway stops, ctx ends, or sink or the store
-// returns an error. It returns nil after the last event of a run, nil or service.ErrStopped when the gateway stops, and
-// otherwise the error, which wraps state.ErrDeleted if the run was deleted. It also returns nil, without that event, if
-// the store did not have the run for some seconds and then has it again. It must be called once.
+// Run sends events to sink until the run has ended or counts as lost, the gateway stops, ctx ends, or sink or the
+// store returns an error. A run counts as lost if lostLooks reads of the store in a row did not find it; its last
+// event is then the recorded end of the lost run. Run returns nil after the last event of a run, nil or
+// service.ErrStopped when the gateway stops, and otherwise the error, which wraps state.ErrDeleted if the run was
+// deleted. It also returns nil, without a last event, if the store turns out to have the run when Run records it as
+// lost: nil does not prove that the run has ended. Run must be called once.
 func (r *Reader) Run(ctx context.Context, sink Sink) error {
 	r.sink = sink
 	err := r.run(ctx)

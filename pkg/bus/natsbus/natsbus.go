@@ -255,10 +255,11 @@ func newMsg(subject string, data []byte, id string, header ...string) *nats.Msg 
 	return &nats.Msg{Subject: subject, Data: data, Header: h}
 }
 
-// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that a
-// stream drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and at
-// most 10 s. If no stream answers, publish has missing streams created, and uses the subject elsewhere from then on, if
-// that is not empty; the message may then be stored twice, in two streams. After an error it may have been stored.
+// publish stores one message. After an error it retries, unless no retry can help, always under the same id, so that
+// a stream drops duplicates. It begins no attempt after a time limit: a third of the ack wait, but at least 2 s and
+// at most 10 s. If no stream answers and elsewhere is not empty, publish sets m.Subject to elsewhere for this and all
+// later attempts, and has missing streams created meanwhile; the message may then be stored twice, in two streams.
+// Otherwise it creates missing streams before it retries. After an error the message may have been stored.
 func (b *Bus) publish(ctx context.Context, m *nats.Msg, elsewhere string) error {
 	// Well below the ack wait: the publisher holds a turn message during the call.
 	limit := max(2*time.Second, min(10*time.Second, b.cfg.AckWait/3))

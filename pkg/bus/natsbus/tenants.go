@@ -66,10 +66,10 @@ func newTenantStreams(conn *connection) *tenantStreams {
 	return &tenantStreams{connection: conn, queues: map[*puller]string{}, right: map[string]bool{}, closed: map[string]time.Time{}}
 }
 
-// tenantStream returns the configuration of a tenant's stream, with the limit that a new stream gets. Without a limit
-// for the default tenant there is none. Otherwise it is a quarter of that limit, halved at 64 tenants, whenever their
-// number doubles from there, and whenever this process has found no space for another stream, because a server reserves
-// the maximum size of streams. It is at least minLimit.
+// tenantStream returns the configuration of a tenant's stream. A new stream gets a quarter of the limit of the
+// default tenant's stream of that kind, or no limit if that has none. The share is halved from 64 tenants on, again
+// from 128, from 256 and so on, and each time this process found no space for another stream, because a server
+// reserves the maximum size of streams. It is never less than minLimit.
 func (ts *tenantStreams) tenantStream(tenant, kind string) jetstream.StreamConfig {
 	var s jetstream.StreamConfig
 	for _, fixed := range ts.defaultStreams() {

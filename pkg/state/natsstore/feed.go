@@ -51,7 +51,7 @@ func (s *Store) follow(ctx context.Context) error {
 }
 
 // errIncomplete is the error of catchUp if it has not received all messages, as after a reconnection.
-var errIncomplete = errors.New("messages were lost on their way from the server: retry")
+var errIncomplete = errors.New("NATS has not delivered all messages that it announced")
 
 // catchUp applies the last message of each of some subjects to the index. It limits its requests by messages, so that
 // their bytes cannot exceed catchUpBytes: at a limit in bytes a server skips the next of these messages (NATS 2.15).

@@ -175,7 +175,7 @@ func (s *Store) note(m jetstream.Msg) {
 	case errors.Is(err, state.ErrFormat), errors.Is(err, state.ErrNotFound):
 		s.forget(id)
 	case err != nil:
-		s.cfg.Logger.Error("a stored run cannot be decoded, it is ignored", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream, or restore the stream from a backup")
+		s.cfg.Logger.Error("a stored run cannot be decoded, it is ignored", "error", err, "subject", m.Subject(), "hint", "check that only Turnpike writes to this stream; to undo the damage, restore all streams of Turnpike from one backup")
 	default:
 		s.learn(id, version{ch.record, meta.Sequence.Stream, len(m.Data())})
 	}

@@ -92,7 +92,7 @@ func (s *Store) timerSubject(id state.TimerID) string {
 func (s *Store) noteTimer(subject string, data []byte, seq uint64) {
 	v := timerVersion{seq: seq}
 	if err := json.Unmarshal(data, &v.timer); err != nil {
-		s.cfg.Logger.Error("a stored timer cannot be decoded, it is ignored", "error", err, "subject", subject, "hint", "check that only Turnpike writes to this stream, or restore the stream from a backup")
+		s.cfg.Logger.Error("a stored timer cannot be decoded, it is ignored", "error", err, "subject", subject, "hint", "check that only Turnpike writes to this stream; to undo the damage, restore all streams of Turnpike from one backup")
 		return
 	}
 	s.mu.Lock()
