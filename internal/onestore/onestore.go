@@ -45,7 +45,7 @@ type Identity struct {
 	ID   string // of the store among those of its kind; "" if unknown, or if the bus has only one of the kind
 }
 
-// Of returns the store that a heartbeat names.
+// Of returns the store named by a heartbeat.
 func Of(h bus.Heartbeat) Identity { return Identity{h.Store, h.StoreID} }
 
 func (i Identity) String() string {

@@ -2,7 +2,7 @@ package model
 
 import "github.com/turnpike-dev/turnpike/internal/modelname"
 
-// Family returns the name of a model in lower case, without the path before it, and without an end that tells its
+// Family returns the name of a model in lower case, without the path before it and the ending that tells its
 // builds apart, in the forms known to Turnpike: a date such as -20251001 or -2025-08-07, a number such as -001,
 // -latest, -preview or -exp. "models/claude-haiku-4-5-20251001" is of the family "claude-haiku-4-5". Adapters send
 // content that a model signed or encrypted back only to models of its provider and family (A12). Thinking in an

@@ -36,7 +36,7 @@ func (a *Agents) undescribed(tenant string, of *agent.Agent) []undescribed {
 	return all
 }
 
-// askAgain is the time for which a worker uses the descriptions of services before it asks their kinds again.
+// askAgain is the interval at which a worker asks kinds for the descriptions of services.
 const askAgain = time.Second
 
 // described returns an agent with the descriptions that its definition leaves to the services
