@@ -43,3 +43,23 @@ func TestMistakesOfABatchHavePlaces(t *testing.T) {
 		t.Errorf("%d %v", code, p)
 	}
 }
+
+// Runs of one batch may have several versions of one agent.
+func TestBatchOfVersions(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	for _, text := range []string{"one", "two"} {
+		s.put("versioned", "{instructions: "+text+", model: {provider: scripted}}")
+	}
+	made, err := s.client.SubmitBatch(t.Context(), api.BatchRequest{Runs: []api.SubmitRequest{
+		{Agent: "versioned", AgentVersion: 1, Input: api.Text("x")}, {Agent: "versioned", Input: api.Text("x")}, {Agent: "versioned", AgentVersion: 2, Input: api.Text("x")}, {Agent: "versioned", AgentVersion: 1, Input: api.Text("x")},
+	}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 2, 2, 1} {
+		if st, err := s.store.Load(t.Context(), state.RunID(made.RunIDs[i])); err != nil || st.AgentVersion != want {
+			t.Errorf("run %d has version %d, %v, want %d", i, st.AgentVersion, err, want)
+		}
+	}
+}

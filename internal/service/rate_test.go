@@ -179,3 +179,38 @@ func TestLimiterForgets(t *testing.T) {
 		}
 	})
 }
+
+// Deliveries that wait are spread: no minute has more than the limit, also after the limit was lowered.
+func TestReservationsAreSpread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l limiter
+		var at []time.Time
+		reserve := func(limit, n int) {
+			for range n {
+				at = append(at, l.reserve(limit))
+			}
+		}
+		most := func(limit int, times []time.Time) {
+			t.Helper()
+			for i := limit; i < len(times); i++ {
+				if gap := times[i].Sub(times[i-limit]); gap < time.Minute {
+					t.Errorf("delivery %d comes %s after the one that is %d before it, want a minute", i, gap, limit)
+				}
+			}
+		}
+		for range 4 {
+			reserve(4, 1)
+			time.Sleep(10 * time.Second)
+		}
+		reserve(4, 8)
+		most(4, at)
+		reserve(2, 4)
+		most(2, at[len(at)-6:])
+		for i := 1; i < len(at); i++ {
+			if at[i].Before(at[i-1]) {
+				t.Errorf("delivery %d is before the one reserved before it", i)
+			}
+		}
+	})
+}

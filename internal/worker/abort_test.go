@@ -210,10 +210,20 @@ func wantPaired(t *testing.T, s *deployment, id state.RunID) {
 	}
 }
 
-// An abort ends a tool call and a model call in flight (I7, A5).
+// An abort ends a tool call and a model call in flight (I7, A5). The log names who aborted the run.
 func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
+	wantBy := func(id state.RunID) {
+		t.Helper()
+		log, err := s.store.Log(t.Context(), id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by := log[len(log)-1].By; by == nil || by.Principal != "ada" {
+			t.Errorf("run %s was ended by %+v, want ada", id, by)
+		}
+	}
 	slow := newBlocking()
 	s.tools["slow"] = slow
 	cfg := s.config()
@@ -225,6 +235,7 @@ func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	<-slow.started
 	s.abort(id)
 	s.awaitReason(id, state.EndAbortedTools)
+	wantBy(id)
 	if diff := gocmp.Diff([]string{"user: hello", "assistant: c1", "tool: Interrupted mid-execution"}, s.transcript(id)); diff != "" {
 		t.Errorf("transcript:\n%s", diff)
 	}
@@ -233,6 +244,7 @@ func TestAbortReachesWhatIsInFlight(t *testing.T) {
 	<-asked
 	s.abort(id)
 	s.awaitReason(id, state.EndAbortedStreaming)
+	wantBy(id)
 
 	// A user message continues the run.
 	said := state.UserText("go on")

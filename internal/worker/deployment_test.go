@@ -255,7 +255,8 @@ func (s *deployment) signal(id state.RunID, sig state.Signal) {
 
 func (s *deployment) abort(id state.RunID) {
 	s.t.Helper()
-	wake, err := s.store.Abort(s.t.Context(), id, state.Abort{Reason: "enough"}, time.Millisecond)
+	by := &state.By{Principal: "ada", Tenant: state.DefaultTenant, Via: "key"}
+	wake, err := s.store.Abort(s.t.Context(), id, state.Abort{Reason: "enough", By: by}, time.Millisecond)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/loop"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -28,6 +29,26 @@ func TestWaitsExpire(t *testing.T) {
 		}
 		if end := w.ExpiresAt; end.IsZero() == expires || expires && end.Sub(w.Since.Time) != time.Minute {
 			t.Errorf("%s: waits since %s until %s, want a minute: %t", call, w.Since, end, expires)
+		}
+	}
+}
+
+// A run waits for a call whose outcome is unknown until the tool's time limit, or until the limit for waits if that is
+// earlier.
+func TestWaitForAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[time.Duration]time.Duration{0: time.Minute, time.Hour: time.Minute, time.Second: time.Second} {
+		later := agent.Tool{Name: "later", Async: true, Timeout: model.Duration(time.Minute)}
+		r := start(t, agent.Definition{Tools: tools(later)}, state.Limits{WaitMS: limit.Milliseconds()})
+		r.begin(loop.TurnBegan{})
+		r.respond(calls("later"))
+		r.begin(loop.TurnBegan{Attempt: 2, Started: []string{"c1"}})
+		w := r.s.Waiting
+		if w == nil {
+			t.Fatalf("limit %s: the run does not wait: %s", limit, dump(r.s.Transition))
+		}
+		if got := w.ExpiresAt.Sub(w.Since.Time); got != want {
+			t.Errorf("limit %s: the run waits for %s, want %s", limit, got, want)
 		}
 	}
 }

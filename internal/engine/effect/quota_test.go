@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
+	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -44,4 +45,20 @@ func TestPausesAreForgotten(t *testing.T) {
 	store.keys, store.err = []string{"b"}, nil
 	refresh(false)
 	want(false, true)
+}
+
+// A call corrects its estimate by all tokens that it used: those of the request and those of the response.
+func TestEstimateIsCorrectedByAllTokens(t *testing.T) {
+	t.Parallel()
+	p := &reservation{tokens: 100, quota: state.Quota{Tokens: 1000}}
+	for name, c := range map[string]struct {
+		failure *model.Error
+		want    int64
+	}{
+		"made": {nil, 70 + 50 - 100}, "refused": {&model.Error{Class: model.Overloaded}, -100}, "cut short": {&model.Error{Class: model.Timeout}, 0},
+	} {
+		if got := p.off(state.Usage{InputTokens: 70, OutputTokens: 50}, c.failure); got != c.want {
+			t.Errorf("%s: the estimate is off by %d, want %d", name, got, c.want)
+		}
+	}
 }

@@ -120,3 +120,39 @@ func TestBacklogOfDeadReceiver(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// An attempt that is put off because its tenant has its share of requests in flight keeps no place at its endpoint.
+func TestShareKeepsNoPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.receiver.answer = func(_ int, r *http.Request) int {
+			if strings.HasPrefix(r.URL.Host, "slow") {
+				time.Sleep(14 * time.Second) // the bubble's clock
+			}
+			return http.StatusOK
+		}
+		const slow, live = 64, 20
+		for i := range slow {
+			s := f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFQQQQ%04d", i), fmt.Sprintf("https://slow%d.example/", i))
+			f.end(s.ID, "done")
+		}
+		var working sync.WaitGroup
+		working.Go(func() { f.work(5*time.Minute, f.sender()) })
+		time.Sleep(5 * time.Second) // the slow endpoints have the share
+		for i := range live {
+			s := f.run(fmt.Sprintf("01ARZ3NDEKTSV4RRFFRRRR%04d", i), "https://live.example/")
+			f.end(s.ID, "done")
+		}
+		working.Wait()
+		got := 0
+		for _, d := range f.receiver.delivered() {
+			if strings.Contains(d.url, "live") {
+				got++
+			}
+		}
+		if got != live {
+			t.Errorf("%d of %d events were delivered within five minutes to an endpoint whose tenant had its share in flight before", got, live)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/engine/webhook"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 // A replay is pending until the receiver has accepted the event; from then on the event counts as delivered as long as
@@ -132,4 +133,27 @@ func TestDeadLetterAfterKill(t *testing.T) {
 			t.Errorf("the letters are %+v", all)
 		}
 	})
+}
+
+// A replay of one event leaves alone those of the same run whose numbers begin with the same digits.
+func TestReplayOfOneEvent(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{})
+	s := state.State{ID: first, Tenant: "acme"}
+	for _, seq := range []int64{50, 53, 59, 500} {
+		if err := store.PutTimer(t.Context(), webhook.Timer(s, seq), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := webhook.ReplaysOf(t.Context(), store, "acme", first, 5); err != nil || r.Pending {
+		t.Errorf("before its replay event 5 is pending: %+v, %v", r, err)
+	}
+	for range 2 {
+		if err := webhook.Replay(t.Context(), store, "acme", first, 5, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if timers, err := store.ListTimers(t.Context(), "acme", webhook.Kind, "", 9); err != nil || len(timers) != 5 {
+		t.Errorf("%d timers, %v, want the four of other events and one of the replay", len(timers), err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -32,15 +33,9 @@ type runs struct {
 func newRun(t *testing.T) *runs {
 	t.Helper()
 	r := &runs{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), quit: make(chan struct{})}
-	s, err := service.New(r.store, r.bus, service.Config{
-		Prefix: "turnpike", Tenant: state.DefaultTenant, RedeliveryDelay: time.Second, Random: rand.Reader,
-		Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.events = stream.NewEvents(s.Runs, r.store, r.bus, nil, r.quit)
+	r.follow(r.store)
 	st := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal}
+	var err error
 	if r.first, err = st.Move(state.Submitted, state.Entry{At: state.At(time.Now())}); err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +43,19 @@ func newRun(t *testing.T) *runs {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// follow makes the readers read this store.
+func (r *runs) follow(store state.Store) {
+	r.t.Helper()
+	s, err := service.New(store, r.bus, service.Config{
+		Prefix: "turnpike", Tenant: state.DefaultTenant, RedeliveryDelay: time.Second, Random: rand.Reader,
+		Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.events = stream.NewEvents(s.Runs, store, r.bus, nil, r.quit)
 }
 
 // end ends the run, and publishes that its log has grown.
@@ -162,4 +170,38 @@ func TestReaderEnds(t *testing.T) {
 	if err := r.open(1).Run(t.Context(), &sink{}); err != nil {
 		t.Errorf("Run after quit = %v", err)
 	}
+}
+
+// ending is a store that calls before, once, when the status of a run is read.
+type ending struct {
+	*memstore.Store
+
+	before func()
+}
+
+func (e *ending) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if before := e.before; before != nil {
+		e.before = nil
+		before()
+	}
+	return e.Store.Load(ctx, id)
+}
+
+// A run that ends between the reads of its log and of its status: its reader gets the last events.
+func TestReaderOfARunThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // the reader reads the status after ten seconds
+		r := newRun(t)
+		store := &ending{Store: r.store}
+		r.follow(store)
+		got := &sink{}
+		reader := r.open(0)
+		store.before = r.end
+		if err := reader.Run(t.Context(), got); err != nil {
+			t.Fatalf("Run = %v", err)
+		}
+		if want := r.stored(); !slices.Equal(got.seqs, want) || len(want) < 2 {
+			t.Errorf("events %v, want %v", got.seqs, want)
+		}
+	})
 }

@@ -166,6 +166,7 @@ var packages = []group{
 		{"a batch is done when its remaining runs have ended", batches, []string{"	b.Done = ended == b.Total\n", "	b.Done = ended >= len(runs)\n"}, "TestBatchWithDeletedRuns$"},
 		{"a batch is shown to other tenants", batches, []string{"if origin.Size == 0 || origin.Tenant != c.Tenant {", "if origin.Size == 0 {"}, "TestBatchWithDeletedRuns$"},
 		{"a batch without its first run is not found", batches, []string{"	origin := deleted.BatchOrigin\n", "	var origin state.BatchOrigin\n"}, "TestBatchWithDeletedRuns$"},
+		{"runs of a batch have the version of its first run", batch, []string{"fmt.Sprintf(\"%s@%d\", req.Agent, req.AgentVersion)", "req.Agent"}, "TestBatchOfVersions$"},
 		{"a batch ends with its client", batch, []string{"context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)", "context.WithTimeout(ctx, batchTimeout)"}, "TestBatchOutlivesItsClient$"},
 		{"a key of a batch stands for any body", batch, []string{"Key: key, Fingerprint: mark}", "Key: key, Fingerprint: \"\"}"}, "TestBatchIsCompleted$"},
 		{"a cancellation of many reaches other tenants", cancels, []string{"	f.Tenant = c.Tenant\n", "	_ = c.Tenant\n"}, "TestCancelRunsOfOneTenant$"},
@@ -182,6 +183,7 @@ var packages = []group{
 		{"a fenced turn starts its next calls", tools, []string{"		if failed != nil {\n			return nil, failed", "		if false {\n			return nil, failed"}, "TestFencedTurnStartsNoFurtherBatch$"},
 		{"a finding of a probe is not recorded", probe, []string{"if err := t.Journal.Finding(ctx, t.Run.Log, &r); err != nil {", "if err := error(nil); err != nil {"}, "TestProbeOutcomes$"},
 		{"the cost of a model call that was cut short is dropped", effects + "/model.go", []string{"Partial: c.said(), Spent: c.spent}\n		if len", "Partial: c.said()}\n		if len"}, "TestCutModelCallReportsItsCost$"},
+		{"an estimate is not corrected by the response's tokens", effects + "/quota.go", []string{"usage.InputTokens + usage.OutputTokens - p.tokens", "usage.InputTokens - p.tokens"}, "TestEstimateIsCorrectedByAllTokens$"},
 		{"a turn waits for an hour for its quota", effects + "/quota.go", []string{"shortWait = 2 * time.Second", "shortWait = time.Hour"}, "TestQuotaWait$"},
 	}},
 	{turns, []mutant{
@@ -193,6 +195,8 @@ var packages = []group{
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
 	}},
 	{service, []mutant{
+		{"a cancellation of many ignores the time of creation", cancels, []string{"	set(\"created_before\", in.CreatedBefore)\n", ""}, "TestCancelFilterUsesEachField$"},
+		{"deliveries that wait are not spread", "internal/service/rate.go", []string{"l.taken[n-limit] + rateWindow", "l.taken[0] + rateWindow"}, "TestReservationsAreSpread$"},
 		{"a paused trigger is read", service + "/triggering.go", []string{"		case r.stored.Paused:\n", "		case false:\n"}, "TestTriggersThatAreNotRead$"},
 		{"a key of a request is the key of a firing", service + "/schedules.go", []string{"sub.key = \"request \" + key", "sub.key = key"}, "TestKeyOfARequestIsNoFiring$"},
 	}},
