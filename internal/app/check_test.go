@@ -88,10 +88,10 @@ func TestSettingsWithoutEffect(t *testing.T) {
 		"--session=-1s":       "TURNPIKE_SESSION is -1s",
 		"--redis-confirm=aof": "set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CONFIRM (in Go, Redis.URL and Redis.Confirm)",
 		"--redis-url=redis://a:1 --redis-confirm=aof":                     "",
-		"--redis-sentinel-user=s":                                         "set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_SENTINEL_USER",
-		"--redis-sentinel-password-file=/run/s":                           "set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_SENTINEL_PASSWORD",
-		"--redis-ca-file=/run/ca --redis-cert-file=c":                     "set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_CERT",
-		"--redis-key=k":                                                   "set TURNPIKE_REDIS_URL, or unset TURNPIKE_REDIS_KEY",
+		"--redis-sentinel-user=s":                                         "set TURNPIKE_REDIS_URL (in Go, Redis.URL), or unset TURNPIKE_REDIS_SENTINEL_USER",
+		"--redis-sentinel-password-file=/run/s":                           "set TURNPIKE_REDIS_URL (in Go, Redis.URL), or unset TURNPIKE_REDIS_SENTINEL_PASSWORD",
+		"--redis-ca-file=/run/ca --redis-cert-file=c":                     "set TURNPIKE_REDIS_URL (in Go, Redis.URL), or unset TURNPIKE_REDIS_CERT",
+		"--redis-key=k":                                                   "set TURNPIKE_REDIS_URL (in Go, Redis.URL), or unset TURNPIKE_REDIS_KEY",
 		"--redis-url=rediss://a:1 --redis-ca=pem --redis-sentinel-user=s": "",
 		"--redis-user=worker --redis-password-file=/run/redis":            "", // turnpike secrets writes them
 	} {
