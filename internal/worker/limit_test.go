@@ -148,7 +148,7 @@ func TestResultsOverTheLimit(t *testing.T) {
 					continue
 				}
 				switch p := m.Parts[0]; {
-				case p.IsError && strings.Contains(p.Content, "does not fit with") && len(p.Images) == 0:
+				case p.IsError && strings.Contains(p.Content, "cannot be stored, since") && len(p.Images) == 0:
 					refused++
 				case !p.IsError && p.Content == tt.result.Content && len(p.Images) == len(tt.result.Images):
 					kept++
