@@ -25,7 +25,7 @@ const (
 	// returns unused memory of minReturn bytes or more while the process allocates at most
 	// quietAllocation bytes in that time.
 	returnInterval  = 30 * time.Second
-	minReturn       = 16 << 20
+	minReturn       = 8 << 20
 	quietAllocation = 64 << 20
 
 	// smallestHeap is the minimum heap size that the runtime assumes, at 100 percent.
