@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +52,8 @@ func busKey(letter string) credential.Value {
 	return credential.Value{Name: "TURNPIKE_BUS_KEYS", Text: strings.Repeat(letter, 32)}
 }
 
-// beats sends heartbeats of a worker until the test ends.
-func beats(t *testing.T, cfg deploy.Config, worker string) {
+// beats sends heartbeats of a worker until stop is called or the test ends.
+func beats(t *testing.T, cfg deploy.Config, worker string) (stop func()) {
 	t.Helper()
 	d, err := deploy.Open(t.Context(), cfg)
 	if err != nil {
@@ -71,5 +72,7 @@ func beats(t *testing.T, cfg deploy.Config, worker string) {
 			}
 		}
 	}()
-	t.Cleanup(func() { close(quit); <-done; d.Close() })
+	stop = sync.OnceFunc(func() { close(quit); <-done; d.Close() })
+	t.Cleanup(stop)
+	return stop
 }

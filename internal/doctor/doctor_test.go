@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,7 +18,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
-	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
@@ -280,27 +278,6 @@ func TestDoctorFindsTwoStores(t *testing.T) {
 	inRedis.RedisURL = testbed.RedisProcess(t).URL
 	inOther := inJetStream
 	inOther.RedisURL = testbed.RedisProcess(t).URL
-	// run sends the heartbeats of a worker until stop is called.
-	run := func(cfg deploy.Config, worker string) (stop func()) {
-		d, err := deploy.Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		quit, done := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for tick := time.NewTicker(20 * time.Millisecond); ; {
-				d.Bus.SendHeartbeat(bus.Heartbeat{Worker: worker, Format: state.Format})
-				select {
-				case <-quit:
-					tick.Stop()
-					return
-				case <-tick.C:
-				}
-			}
-		}()
-		return func() { close(quit); <-done; d.Close() }
-	}
 	about := func(cfg deploy.Config) (all []state.Finding) {
 		for _, f := range doctor.Findings(t.Context(), cfg, "") {
 			if f.Name == "stores" || f.Name == "store: runs in JetStream" {
@@ -309,21 +286,21 @@ func TestDoctorFindsTwoStores(t *testing.T) {
 		}
 		return all
 	}
-	stopRedis := run(inRedis, "red")
+	stopRedis := beats(t, inRedis, "red")
 	if all := about(inRedis); len(all) > 0 {
 		t.Errorf("all in Redis: %+v", all)
 	}
 	if all := about(inJetStream); len(all) != 1 || all[0].OK || all[0].Broken || !regexp.MustCompile(`^processes: 1 with runs in Redis \(id \w{26}\), such as red; the settings of doctor: JetStream$`).MatchString(all[0].Detail) {
 		t.Errorf("all in Redis, doctor without it: %+v", all)
 	}
-	stopOther := run(inOther, "other")
+	stopOther := beats(t, inOther, "other")
 	all := about(inRedis)
 	ids := regexp.MustCompile(`in Redis \(id \w+\)`).FindAllString(all[0].Detail, -1)
 	if len(all) != 1 || !all[0].Broken || len(ids) != 2 || ids[0] == ids[1] || !strings.Contains(all[0].Detail, "the settings of doctor: Redis (id ") {
 		t.Errorf("in two servers with Redis: %+v", all)
 	}
 	stopOther()
-	stopJetStream := run(inJetStream, "jet")
+	stopJetStream := beats(t, inJetStream, "jet")
 	for _, cfg := range []deploy.Config{inRedis, inJetStream} {
 		all := about(cfg)
 		if len(all) == 0 || all[0].OK || !all[0].Broken || !strings.HasPrefix(all[0].Detail, "processes: 1 with runs in JetStream, such as jet; 1 with runs in Redis (id ") {

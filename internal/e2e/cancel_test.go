@@ -233,8 +233,8 @@ func checkAtRest(t *testing.T, s *treeStore) int {
 	return len(runs) - 1
 }
 
-// A tree of a thousand runs that is cancelled comes to rest, on each store: every run is cancelled, and none is created
-// once the end of the root is journaled, except those whose creation had begun (I2, I7).
+// Cancelling a tree of a thousand runs ends every run of it, on each store. After the end of the root is journaled, only
+// runs are created whose creation had begun (I2, I7).
 func TestCancelledTrees(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"redis", "nats"} {

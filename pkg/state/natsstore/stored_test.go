@@ -13,8 +13,8 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// The stream of runs expires nothing by itself: what is replaced leaves one message, and what is only a note of the
-// past has a lifetime.
+// The stream of runs has no maximum age. So a document that is replaced leaves one message, and records of removed data
+// have a lifetime of their own.
 func TestStreamKeepsNothingOld(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
