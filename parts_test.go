@@ -271,7 +271,7 @@ func TestAuth(t *testing.T) {
 	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.AuthFunc(nil)}); err == nil {
 		t.Error("a gateway with a nil AuthFunc is created")
 	}
-	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth(), WriteTimeout: -1}); err == nil || !strings.Contains(err.Error(), "WriteTimeout of the gateway is -1ns") {
+	if _, err := d.NewGateway(turnpike.GatewayOptions{Auth: turnpike.NoAuth(), WriteTimeout: -1}); err == nil || !strings.Contains(err.Error(), "GatewayOptions.WriteTimeout is -1ns") {
 		t.Errorf("a gateway with a negative WriteTimeout: %v", err)
 	}
 	users := turnpike.AuthFunc(func(r *http.Request) (turnpike.Principal, error) {

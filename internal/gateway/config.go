@@ -198,13 +198,13 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	errs := []error{server.CheckHosts(c.Hosts)}
 	if err := access.CheckTenant(c.Tenant); err != nil {
-		errs = append(errs, fmt.Errorf("%w (TURNPIKE_TENANT; in Go, Options.Tenant)", err))
+		errs = append(errs, fmt.Errorf("the default tenant (TURNPIKE_TENANT; in Go, Options.Tenant) is not valid: %w", err))
 	}
 	if c.ShutdownDelay < 0 {
-		errs = append(errs, fmt.Errorf("the time to serve after SIGTERM is %s: set 0 or more (TURNPIKE_DRAIN)", c.ShutdownDelay))
+		errs = append(errs, fmt.Errorf("TURNPIKE_DRAIN, the time to serve after SIGTERM, is %s: set 0 or more", c.ShutdownDelay))
 	}
 	if c.WriteTimeout < 0 {
-		errs = append(errs, fmt.Errorf("WriteTimeout of the gateway is %s: set more than 0", c.WriteTimeout))
+		errs = append(errs, fmt.Errorf("GatewayOptions.WriteTimeout is %s: set a positive duration, or 0 for the default of 30s", c.WriteTimeout))
 	}
 	return errors.Join(errs...)
 }

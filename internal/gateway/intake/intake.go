@@ -127,7 +127,7 @@ func (i *Intake) answer(ctx context.Context, m bus.Message, kind bus.DeadKind, e
 	}
 	p := service.ProblemOf(err)
 	if service.Unavailable(p) {
-		i.log.Warn("processing of a message failed, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		i.log.Warn("a submission or an abort request from NATS was not processed, NATS redelivers it", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		_ = m.Nak(service.RetryAfter * time.Second) // if this fails, the bus redelivers the message later
 		return
 	}

@@ -116,7 +116,7 @@ func sessionAnswer(answer api.Session, who access.Principal, expires time.Time) 
 	return answer
 }
 
-var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login: send requests without a session; if it requires authentication, the program that embeds it decides how")
+var errNoLogin = exchange.Problem(http.StatusNotFound, api.CodeNotFound, "this gateway has no login and keeps no sessions: send requests without a session; if the gateway requires authentication, ask its operator which kind")
 
 // Post exchanges an API key for a session, which it returns in a cookie. The previous session of the browser ends.
 func (s *Sessions) Post(w http.ResponseWriter, r *http.Request) error {
@@ -227,7 +227,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "nobody can log in at %q, because this gateway does not know its public address: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "no one can log in at %q, because this gateway does not know its public address: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
 	}
 }
 
@@ -239,7 +239,7 @@ func returnPath(text string) (string, error) {
 	u, err := url.Parse(text)
 	bad := err != nil || strings.ContainsFunc(text, func(c rune) bool { return c == '\\' || c <= ' ' || c == 0x7f })
 	if bad || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Path != ui.Path && !strings.HasPrefix(path.Clean(u.Path), ui.Path) || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "\\") {
-		return "", exchange.Invalid("return is %q: send a path of the page, as in /ui/#run_01…", text)
+		return "", exchange.Invalid("return is %q: send a path that begins with /ui/, without a host, or omit return", text)
 	}
 	return text, nil
 }

@@ -51,7 +51,7 @@ func (a *Agents) Get(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("version"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return exchange.Invalid("version is %q: give a number from 1", text)
+			return exchange.Invalid("version is %q: give a whole number of 1 or more, or omit it for the latest version", text)
 		}
 		version = n
 	}

@@ -77,7 +77,7 @@ func (h *Runs) Messages(w http.ResponseWriter, r *http.Request) error {
 	format := transcript.Format(r.URL.Query().Get("format"))
 	if format != "" {
 		if view != "" && view != "model" {
-			return exchange.Invalid("format %q always exports the messages that the model sees: omit view", format)
+			return exchange.Invalid("view %q cannot be combined with format %q, which exports only the messages that the model sees: omit view", view, format)
 		}
 		if err := format.Check(); err != nil {
 			return exchange.Invalid("%v", err)

@@ -178,7 +178,7 @@ func (s *Server) Handler(routes map[string]Route) http.Handler {
 		_ = guard.AddTrustedOrigin(s.cfg.PublicURL) // package login has checked it
 	}
 	foreign := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "a page of another origin, or one that was loaded without TLS, sent this request: send it with an API key or a token in the header Authorization, and ask the operator to add the origin to TURNPIKE_CORS_ORIGINS; open a page of this gateway with https"))
+		s.cfg.Failures.Write(w, r, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "a page of another origin (another host or port, or http instead of https) sent this request: use the gateway's own page, with https if the gateway has TLS; in another page, send an API key or a token in the header Authorization, and ask the operator to add the page's origin to TURNPIKE_CORS_ORIGINS"))
 	})
 	guard.SetDenyHandler(foreign)
 	matched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
