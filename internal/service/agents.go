@@ -118,7 +118,7 @@ func (s *Agents) Get(ctx context.Context, c access.Caller, name string, version 
 
 func agentError(err error) error {
 	if errors.Is(err, state.ErrNotFound) {
-		return problem(missing, api.CodeAgentNotFound, "%v: correct the name or the version, or choose one from GET /v1/agents", err)
+		return problem(missing, api.CodeAgentNotFound, "the agent or this version of it does not exist (%v): correct the name or the version, or choose an agent from GET /v1/agents", err)
 	}
 	return err
 }

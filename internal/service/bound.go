@@ -125,7 +125,7 @@ func bindSubmission(c access.Caller, req *api.SubmitRequest) error {
 		}
 	}
 	if req.Webhook != nil {
-		return problem(denied, api.CodeForbidden, "webhook: a user's token cannot set one: omit it; an author can set it in the agent, an admin in the tenant")
+		return problem(denied, api.CodeForbidden, "a user's token cannot set a webhook: omit webhook; an author can set one in the agent, an admin in the tenant")
 	}
 	metadata, err := bindRun(c, req.Agent, req.Metadata)
 	req.Metadata = metadata

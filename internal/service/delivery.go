@@ -166,7 +166,7 @@ func (d delivery) unmapped(place string, err error) error {
 	if d.mapping.source == sourceTrigger {
 		then = "replay the dead letter"
 	}
-	return problem(unprocessable, api.CodeInvalidDelivery, "%s: %s: %v: correct this expression, then %s", d.source(), place, err, then)
+	return problem(unprocessable, api.CodeInvalidDelivery, "%s: an expression of %s failed: %v: correct the expression, then %s", d.source(), place, err, then)
 }
 
 // deliveries start runs and send signals for deliveries.

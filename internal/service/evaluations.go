@@ -73,7 +73,7 @@ func (s *Evaluations) put(ctx context.Context, c access.Caller, id string, repor
 		return out, false, err
 	}
 	if len(data) > maxEvaluation {
-		return out, false, problem(tooLarge, api.CodeBodyTooLarge, "the report has %d bytes, at most %d are allowed: split the file of cases, or repeat them less often", len(data), maxEvaluation)
+		return out, false, problem(tooLarge, api.CodeBodyTooLarge, "the report of the evaluation has %d bytes, at most %d are allowed: split the file of cases, or repeat each case fewer times", len(data), maxEvaluation)
 	}
 	summary, err := json.Marshal(out)
 	if err != nil {

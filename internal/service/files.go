@@ -61,7 +61,7 @@ func fileError(id string, err error) error {
 		if !used.Until.IsZero() {
 			return problem(conflict, api.CodeFileInUse, "%v: retry after that time", used)
 		}
-		return problem(conflict, api.CodeFileInUse, "%v: delete that first; a run can be deleted once it has ended", used)
+		return problem(conflict, api.CodeFileInUse, "file %s cannot be deleted, because %s uses it: delete %[2]s first; a run can be deleted once it has ended", id, used.By)
 	}
 	switch {
 	case errors.Is(err, file.ErrNotFound):
@@ -335,7 +335,7 @@ func resultFiles(files []state.Part) ([]state.Part, error) {
 // returns other errors unchanged.
 func missingFile(err error) error {
 	if errors.Is(err, state.ErrChanged) {
-		return problem(conflict, api.CodeFileInUse, "%s: retry; upload the file again if it was deleted", strings.TrimSuffix(err.Error(), ": "+state.ErrChanged.Error()))
+		return problem(conflict, api.CodeFileInUse, "a file of this request cannot be used now (%s): retry; upload the file again if it was deleted", strings.TrimSuffix(err.Error(), ": "+state.ErrChanged.Error()))
 	}
 	if gone, ok := errors.AsType[*file.MissingError](err); ok {
 		return invalid("file_id: there is no file %q in this tenant: upload it, or name another file", gone.ID)

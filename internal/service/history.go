@@ -52,7 +52,7 @@ func checkView(st state.State) error {
 }
 
 func viewTooLarge(id state.RunID) error {
-	return problem(tooLarge, api.CodeBodyTooLarge, "what the model sees of run %s is larger than %d MiB, the maximum of a run that is forked or continued: submit a new run with the parts that matter, and let the agent compact its history", id, maxView>>20)
+	return problem(tooLarge, api.CodeBodyTooLarge, "the messages of run %s that the model sees are larger than %d MiB, the maximum for a fork or a continuation: submit a new run with the parts that matter, and let the agent compact its history", id, maxView>>20)
 }
 
 // tail returns the end of a run's log from its last response or its last transition on, whichever is earlier.

@@ -275,7 +275,7 @@ func (p partIn) file(out state.Part) (state.Part, error) {
 	if p.Data != "" {
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil {
-			return out, errors.New("the file's data is not base64: encode it")
+			return out, errors.New("the file's data is not base64: encode the content in base64")
 		}
 		if len(data) == 0 { // line ends alone are valid base64
 			return out, errors.New("the file's data is empty: send the content in base64")
@@ -297,7 +297,7 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 	}
 	args, ok := state.CompactObject(string(raw))
 	if !ok {
-		return "", errors.New("arguments are not a JSON object: send one")
+		return "", errors.New("the arguments of the tool call are not a JSON object: send an object, such as {} for none")
 	}
 	return args, nil
 }
@@ -311,7 +311,7 @@ func paired(messages []state.Message) error {
 			for _, p := range m.Parts {
 				k := slices.Index(open, p.CallID)
 				if k < 0 {
-					return fmt.Errorf("message %d, counted from 0, has a result of the tool call %q, which no earlier message makes or which has a result already: remove it, or correct its call_id", i, p.CallID)
+					return fmt.Errorf("message %d, counted from 0, has a result of the tool call %q, but no earlier message makes this call, or the call has a result already: remove this result, or correct its call_id", i, p.CallID)
 				}
 				open = slices.Delete(open, k, k+1)
 			}

@@ -203,7 +203,7 @@ func matchesOne(d *memory.Directory, path, ifMatch string) error {
 	case text == "*" || have == 0 && want > 0:
 		return problem(changed, api.CodeMemoryChanged, "there is no file %.80q, but If-Match requires a version of it: omit If-Match to create the file; to delete it, nothing is left to do", path)
 	case want != have:
-		return problem(changed, api.CodeMemoryChanged, "%.80q has version %d now, not %s: read it again, and repeat the change", path, have, text)
+		return problem(changed, api.CodeMemoryChanged, "file %.80q has version %d now, not %s: read the file again, and repeat the change", path, have, text)
 	}
 	return nil
 }

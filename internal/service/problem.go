@@ -97,12 +97,12 @@ func ProblemOf(err error) *api.Problem {
 	}
 	if e, ok := errors.AsType[*state.NotWaitingError](err); ok {
 		if e.Status.Terminal() {
-			return problem(conflict, api.CodeRunFinished, "%v: send the run a message to continue it, or submit a new run", e)
+			return problem(conflict, api.CodeRunFinished, "run %s has ended (%s) and does not wait for %q: send the run a message to continue it, or submit a new run", e.ID, e.Status, e.Name)
 		}
-		return problem(conflict, api.CodeNotWaiting, "%v: answer only what the field waiting of GET /v1/runs/%s lists", e, e.ID)
+		return problem(conflict, api.CodeNotWaiting, "run %s is %s and does not wait for %q: answer only what the field waiting of GET /v1/runs/%[1]s lists", e.ID, e.Status, e.Name)
 	}
 	if e, ok := errors.AsType[*state.BusyError](err); ok {
-		return problem(conflict, api.CodeRunBusy, "%v: send the message when the run waits or has ended, or without the mode reject", e)
+		return problem(conflict, api.CodeRunBusy, "run %s is %s, so it refuses a message with the mode reject: send the message when the run waits or has ended, or without this mode", e.ID, e.Status)
 	}
 	if errors.Is(err, restore.ErrWaiting) {
 		p := problem(unavailable, api.CodeWaitingRestore, "%v", err)
@@ -113,7 +113,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeNoRestore, "%v", err)
 	}
 	if e, ok := errors.AsType[*state.TerminalError](err); ok {
-		return problem(conflict, api.CodeRunFinished, "%v: nothing to do, since only a run in flight can be cancelled", e)
+		return problem(conflict, api.CodeRunFinished, "run %s has already ended, it is %s: nothing to do, since only a run in flight can be cancelled", e.ID, e.Status)
 	}
 	if e, ok := errors.AsType[*state.TooLargeError](err); ok {
 		return problem(tooLarge, api.CodeBodyTooLarge, "%v", e)
@@ -122,16 +122,16 @@ func ProblemOf(err error) *api.Problem {
 		return problem(tooLarge, api.CodeInboxFull, "%v", e)
 	}
 	if e, ok := errors.AsType[*state.NotEndedError](err); ok {
-		return problem(conflict, api.CodeRunInFlight, "%v: cancel it, or wait until it and all its descendants have ended; a cancellation takes a moment, so retry", e)
+		return problem(conflict, api.CodeRunInFlight, "run %s has not ended, it is %s, so it cannot be deleted: cancel it, or wait until it and all its descendants have ended; a cancellation takes a moment, so retry", e.ID, e.Status)
 	}
 	if e, ok := errors.AsType[*retention.NotCreatedError](err); ok {
-		return problem(conflict, api.CodeRunInFlight, "%v: a run can be deleted after it and all its descendants have ended: retry in a minute", e)
+		return problem(conflict, api.CodeRunInFlight, "run %s cannot be deleted now, because its descendant %s is about to be created: retry in a minute, once all its descendants have ended", e.Root, e.ID)
 	}
 	if errors.Is(err, state.ErrDeleting) {
-		return problem(conflict, api.CodeRunBeingDeleted, "%v: retry in a minute; if the deletion was refused, the run accepts the message", err)
+		return problem(conflict, api.CodeRunBeingDeleted, "the message was not sent (%v): retry in a minute; if the deletion was refused, the run accepts the message then", err)
 	}
 	if errors.Is(err, retention.ErrChild) {
-		return problem(conflict, api.CodeRunInFlight, "%v: delete the run at the top of its tree, which deletes all its descendants", err)
+		return problem(conflict, api.CodeRunInFlight, "a child run cannot be deleted by itself (%v): delete the run at the top of its tree, which deletes all its descendants", err)
 	}
 	away := func(code, what string) *api.Problem {
 		p := problem(unavailable, code, "%s does not answer or has failed; if the request makes a change, it is unknown whether that took effect. Retry; send a submission or a signal with the same Idempotency-Key. If this repeats, find the cause in the log of the gateway, or of the program that embeds Turnpike", what)
@@ -152,7 +152,7 @@ func ProblemOf(err error) *api.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*state.UnconfirmedError](err); ok {
-		p := problem(unavailable, api.CodeStoreUnavailable, "%v. Retry; send a submission with the same Idempotency-Key", e)
+		p := problem(unavailable, api.CodeStoreUnavailable, "the store has the change, but too few of its copies have confirmed it: %v. Retry; send a submission with the same Idempotency-Key", e)
 		p.RetryAfter = RetryAfter
 		return p
 	}
@@ -166,11 +166,11 @@ func ProblemOf(err error) *api.Problem {
 		p.RetryAfter = RetryAfter
 		return p
 	case errors.Is(err, state.ErrNotFound):
-		return problem(missing, api.CodeRunNotFound, "%v: check the id and the tenant; retention may have deleted it", err)
+		return problem(missing, api.CodeRunNotFound, "%v: check the id of the run and the tenant; retention may have deleted the run", err)
 	case errors.Is(err, state.ErrIdempotencyConflict):
 		return problem(conflict, api.CodeIdempotencyConflict, "%v", err)
 	case damaged(err):
-		return problem(internal, api.CodeInternal, "the gateway cannot decode what the store has, and a retry does not help: the gateway's log has the cause under the request id; restore the data, save it again, or upgrade this gateway if a newer build saved it")
+		return problem(internal, api.CodeInternal, "the gateway cannot decode data in the store, and a retry does not help: the gateway's log has the cause under the request id; restore the data, save it again, or upgrade this gateway if a newer build saved it")
 	default:
 		return away(api.CodeStoreUnavailable, "the store")
 	}

@@ -100,7 +100,7 @@ func (r *runner) open(ctx context.Context) (StreamConsumer, error) {
 	// The trigger may have been deleted with its consumer just before this created one.
 	now, _, err := s.load(ctx, r.key.tenant, r.key.name)
 	if errors.Is(err, state.ErrNotFound) || err == nil && (now.Deleted || now.ID != r.stored.ID) {
-		err = errors.Join(errors.New("the trigger was deleted at the same time: nothing to do"), s.cfg.Streams.Remove(ctx, spec.Stream, spec.Name))
+		err = errors.Join(errors.New("the trigger was deleted while its consumer was created: nothing to do"), s.cfg.Streams.Remove(ctx, spec.Stream, spec.Name))
 	}
 	return consumer, err
 }

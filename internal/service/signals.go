@@ -208,7 +208,7 @@ func (s *Signals) checkSignal(ctx context.Context, c access.Caller, st state.Sta
 		return false, err
 	}
 	if asked != "" {
-		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s is a requester of %s or has edited one of its calls: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
+		return false, problem(denied, api.CodeForbidden, "tenant %s requires four eyes, and %s has requested something in run %s, such as its input, a message or an edit of a call: ask another approver to decide", c.Tenant, c.Principal.Name, asked)
 	}
 	for _, a := range sig.Approvals {
 		// The hash of a call that another request will edit is predictable. Its approval must not overtake the log
@@ -263,7 +263,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 		return err
 	}
 	if state.AwaitsUnhashed(refused.Name) {
-		return problem(conflict, api.CodeStaleApproval, "the call id %.60s was used by an earlier call of this run, which is decided: read the run, and send the hash of the call that waits now with the decision", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
+		return problem(conflict, api.CodeStaleApproval, "the decision names only the call id %.60s, which an earlier and already decided call of this run had: read the run, and send the decision with the hash of the call that waits now", strings.TrimPrefix(refused.Name, state.AwaitUnhashed("")))
 	}
 	if state.AwaitsApprovalHash(refused.Name) {
 		return staleApproval()
@@ -273,7 +273,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 		return err // without the addition
 	}
 	if st.Waiting == nil {
-		return problem(conflict, api.CodeNotWaiting, "%v; it waits for nothing now: read it again before you send another signal", refused)
+		return problem(conflict, api.CodeNotWaiting, "run %s is %s and does not wait for %q, or for anything else now: read the run again before you send another signal", refused.ID, refused.Status, refused.Name)
 	}
 	waits := string(st.Waiting.Reason)
 	for i, call := range st.Waiting.Calls {
@@ -283,7 +283,7 @@ func (s *Signals) unawaited(ctx context.Context, id state.RunID, err error) erro
 		}
 		waits += fmt.Sprintf("%s%s of call %s (%s)", sep, call.Needs, call.ID, call.Tool)
 	}
-	return problem(conflict, api.CodeNotWaiting, "%v; it waits for %s: answer only what it waits for", refused, waits)
+	return problem(conflict, api.CodeNotWaiting, "run %s is %s and does not wait for %q, but for %s: answer only what the run waits for", refused.ID, refused.Status, refused.Name, waits)
 }
 
 // staleApproval returns the problem of a decision about a call that does not wait.

@@ -10,7 +10,7 @@ import (
 var ErrNoStream = errors.New("the stream does not exist")
 
 // ErrStreamRefused reports that NATS refuses to create a consumer in a stream. An error that wraps it has the reason.
-var ErrStreamRefused = errors.New("NATS refuses the consumer of the trigger")
+var ErrStreamRefused = errors.New("NATS refuses the consumer with which the trigger would read its stream")
 
 // Streams are the JetStream streams of users, which triggers read. Implementations must be safe for concurrent use.
 type Streams interface {
