@@ -78,9 +78,12 @@ func addressOf(given string) (string, error) {
 	return base, nil
 }
 
+// plainResponse is the text of net/http, which has no type for the error, if the server of an https URL has no TLS.
+const plainResponse = "server gave HTTP response to HTTPS client"
+
 // unreachable adds the remedy to the error of a connection if the error has a known cause.
 func unreachable(err error) error {
-	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no type for it
+	if strings.Contains(err.Error(), plainResponse) {
 		return &addressError{text: "the server at " + hostOf(err) + " does not use TLS: write http://"}
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {

@@ -45,7 +45,7 @@ func WithRootCAs(pool *x509.CertPool) Option {
 		given := cmp.Or(c.http.Transport, http.DefaultTransport)
 		transport, ok := given.(*http.Transport)
 		if !ok {
-			c.bad = fmt.Errorf("%w: the root authorities cannot be set in a transport of type %T: omit them and set them in that transport, or use an *http.Transport", ErrInvalid, given)
+			c.bad = fmt.Errorf("%w: the root authorities cannot be set in a transport of type %T: omit WithRootCAs and set RootCAs in that transport, or use an *http.Transport", ErrInvalid, given)
 			return
 		}
 		transport = transport.Clone()

@@ -38,7 +38,7 @@ func (c *Client) MemoryFile(ctx context.Context, scope, path string) (MemoryFile
 // CodeMemoryChanged. content must be UTF-8.
 func (c *Client) PutMemoryFile(ctx context.Context, scope, path, content string, version int64) (MemoryFile, error) {
 	if !utf8.ValidString(content) {
-		return MemoryFile{}, errors.New("the content is not UTF-8: convert it")
+		return MemoryFile{}, errors.New("the content of the memory file is not UTF-8: convert it to UTF-8")
 	}
 	body, err := json.Marshal(PutMemoryRequest{&content})
 	if err != nil {

@@ -43,7 +43,7 @@ var (
 	ErrNotFound        = errors.New("not found")
 	ErrConflict        = errors.New("conflict with an earlier change")
 	ErrNotWaiting      = errors.New("run does not wait for this")
-	ErrStale           = errors.New("decision about something that has changed")
+	ErrStale           = errors.New("decision about a call or a draft that has changed since it was read")
 	ErrEnded           = errors.New("run has ended")
 	ErrFull            = errors.New("limit reached")
 	ErrUnauthenticated = errors.New("not authenticated")
