@@ -61,11 +61,11 @@ func (v Value) Read() (string, error) {
 	}
 	data, err := os.ReadFile(v.File)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: name a file that this process may read", v.fileName(), err)
+		return "", fmt.Errorf("%s names a file that cannot be read (%w): name a file that this process may read", v.fileName(), err)
 	}
 	text := strings.TrimRight(string(data), " \t\r\n")
 	if text == "" {
-		return "", fmt.Errorf("%s: the file %s is empty: write the value into it", v.fileName(), v.File)
+		return "", fmt.Errorf("%s: the file %s is empty: write the value into the file", v.fileName(), v.File)
 	}
 	return text, nil
 }

@@ -38,7 +38,7 @@ func (l *Logins) Google(ctx context.Context, value string) (string, error) {
 		if _ = json.Unmarshal(denied.Body, &why); why.Description != "" {
 			why.Description = ", " + why.Description
 		}
-		return "", refused("Google refused the service account (HTTP %d%.200s): check its key or the identity of the worker, and its permissions", denied.Response.StatusCode, why.Description)
+		return "", refused("Google refused the service account (HTTP %d%.200s): check its permissions, and its key or, with worker-identity, the identity of the worker", denied.Response.StatusCode, why.Description)
 	}
 	return "", &Error{Text: "Google issued no access token: retry, and check the status of Google Cloud"}
 }

@@ -146,7 +146,7 @@ func Environment() Login {
 }
 
 // ErrURL reports a URL that cannot be parsed or is not one of NATS. The text does not repeat it, because it may contain a password.
-var ErrURL = errors.New("the URL is not valid: write one such as nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
+var ErrURL = errors.New("the NATS URL is not valid: write one such as nats://user:password@127.0.0.1:4222, with %2F for a / in the password")
 
 // CheckURLs returns ErrURL if one of the URLs in address, separated by commas, is one of HTTP: the client of NATS would
 // speak NATS to that server.
