@@ -67,7 +67,7 @@ func (e *evaluation) judge(ctx context.Context) error {
 		return err
 	}
 	if _, err := e.client.PutAgent(ctx, JudgeAgent, def); err != nil {
-		return fmt.Errorf("save the agent %s, which judges: %w", JudgeAgent, err)
+		return fmt.Errorf("save the judge, the agent %s: %w", JudgeAgent, err)
 	}
 	requests := make([]api.SubmitRequest, len(all))
 	for i, j := range all {

@@ -191,7 +191,7 @@ func (s Scheme) Parse(d Delivery) (Event, error) {
 		e.ID = d.Header.Get(standardwebhooks.HeaderWebhookID)
 	}
 	if e.ID == "" || len(e.ID) > MaxID {
-		return Event{}, fmt.Errorf("the delivery's id has %d bytes instead of 1 to %d: check that the sender is %s, as verify says", len(e.ID), MaxID, s)
+		return Event{}, fmt.Errorf("the id of the delivery has %d bytes instead of 1 to %d: check that verify of the hook, which is %s, names the scheme of the sender", len(e.ID), MaxID, s)
 	}
 	return e, nil
 }

@@ -60,9 +60,9 @@ func (s Scope) validate(r Role) error {
 	case s.Tenant != "" && (r == Gateway || r == Worker):
 		return fmt.Errorf("a %s serves all tenants: omit the tenant (--tenant and TURNPIKE_TENANT, or :TENANT in --user)", r)
 	case len(s.Tools) > 0 && r != Tool:
-		return fmt.Errorf("--tool is only for the role tool, and the role is %s: omit it", r)
+		return fmt.Errorf("--tool is only for the role tool, and the role is %s: omit --tool", r)
 	case len(s.Also) > 0 && r != Gateway && r != Worker:
-		return fmt.Errorf("--also is only for the roles gateway and worker, and the role is %s: omit it", r)
+		return fmt.Errorf("--also is only for the roles gateway and worker, and the role is %s: omit --also", r)
 	}
 	for _, t := range s.Tools {
 		if !toolPattern.MatchString(t) {

@@ -145,7 +145,7 @@ func (s Secrets) user(u User, busKeys []byte) (entry, error) {
 	}
 	pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
 	if err != nil {
-		return entry{}, fmt.Errorf("%s: %w: restore the file; or delete it, run turnpike secrets again, which creates another key, and reload NATS (nats-server --signal reload)", filepath.Join(s.Dir, u.Name, SeedFile), err)
+		return entry{}, fmt.Errorf("%s is not the seed of a NATS user (%w): restore the file; or delete it, run turnpike secrets again, which creates another key, and reload NATS (nats-server --signal reload)", filepath.Join(s.Dir, u.Name, SeedFile), err)
 	}
 	public, err := pair.PublicKey()
 	if err != nil {

@@ -60,7 +60,7 @@ func CompileObject(text string, vars ...cel.EnvOption) (Object, error) {
 		}
 		object, err := e.toJSON(v)
 		if err != nil {
-			return nil, fmt.Errorf("%q: its value cannot be written as JSON: %w", text, err)
+			return nil, fmt.Errorf("the value of %q cannot be written as JSON: %w", text, err)
 		}
 		return object, nil
 	}, nil
@@ -104,7 +104,7 @@ func CompileValue(text string, vars ...cel.EnvOption) (Value, error) {
 		}
 		value, err := e.toJSON(v)
 		if err != nil {
-			return nil, fmt.Errorf("%q: its value cannot be written as JSON: %w", text, err)
+			return nil, fmt.Errorf("the value of %q cannot be written as JSON: %w", text, err)
 		}
 		return value, nil
 	}, nil

@@ -206,7 +206,7 @@ func anthropicBlocks(raw json.RawMessage) ([]anthropicBlock, error) {
 func fromAnthropic(raw json.RawMessage) ([]state.Message, error) {
 	var w anthropicMessage
 	if err := json.Unmarshal(raw, &w); err != nil {
-		return nil, fmt.Errorf(": it is not a message of the messages API (%w): correct it", err)
+		return nil, fmt.Errorf(" is not a message of the Anthropic Messages API (%w): correct this message", err)
 	}
 	if w.Role != "user" && w.Role != "assistant" {
 		return nil, at("role", "it is %q: use user or assistant", w.Role)

@@ -127,7 +127,7 @@ func openAIContent(parts []state.Part) any {
 func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
 	var w openAIMessage
 	if err := json.Unmarshal(raw, &w); err != nil {
-		return nil, fmt.Errorf(": it is not a message of chat completions (%w): correct it", err)
+		return nil, fmt.Errorf(" is not a message of the OpenAI Chat Completions API (%w): correct this message", err)
 	}
 	switch w.Role {
 	case "system", "developer", "user", "assistant":

@@ -167,7 +167,7 @@ func TestImportRefuses(t *testing.T) {
 		`{"format":"openai","messages":[{"role":"user","content":7}]}`:                                                                          "messages[0].content: it is of the wrong type",
 		`{"format":"openai","messages":[{"role":"assistant","tool_calls":[{"id":"c"}]}]}`:                                                       "messages[0].tool_calls[0]: the call has no id",
 		`{"format":"openai","messages":[{"role":"user","content":"x","tool_calls":[{}]}]}`:                                                      "only a message of role assistant can have tool_calls",
-		`{"format":"openai","messages":[7]}`:                                                                                                    "messages[0]: it is not a message of chat completions",
+		`{"format":"openai","messages":[7]}`:                                                                                                    "messages[0] is not a message of the OpenAI Chat Completions API",
 		`{"format":"anthropic","messages":[{"role":"system","content":"x"}]}`:                                                                   `messages[0].role: it is "system": use user or assistant`,
 		`{"format":"anthropic","messages":[{"role":"user","content":[]}]}`:                                                                      "messages[0].content: it is",
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_use"}]}]}`:                                                   `messages[0].content[0].type: a block of type "tool_use"`,
