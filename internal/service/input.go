@@ -306,19 +306,19 @@ func argumentsOf(raw json.RawMessage) (string, error) {
 // the tool messages directly after it. Models reuse ids, so an id is unique only within a message.
 func paired(messages []state.Message) error {
 	var open []string
-	for i, m := range messages {
+	for _, m := range messages {
 		if m.Role == state.RoleTool {
 			for _, p := range m.Parts {
 				k := slices.Index(open, p.CallID)
 				if k < 0 {
-					return fmt.Errorf("message %d, counted from 0, has a result of the tool call %q, but no earlier message makes this call, or the call has a result already: remove this result, or correct its call_id", i, p.CallID)
+					return fmt.Errorf("the result %.40q names the tool call %q, which is not a call of the preceding assistant message, or has a result already: remove this result, or correct the id in it", p.Content, p.CallID)
 				}
 				open = slices.Delete(open, k, k+1)
 			}
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("the tool call %q has no result before message %d, counted from 0: add a tool message with its result", open[0], i)
+			return fmt.Errorf("the tool call %q has no result before %s: add its result directly after the message with the call", open[0], nameOf(m))
 		}
 		for _, c := range m.Calls() {
 			if slices.Contains(open, c.ID) {
@@ -328,7 +328,23 @@ func paired(messages []state.Message) error {
 		}
 	}
 	if len(open) > 0 {
-		return fmt.Errorf("the tool call %q has no result: add a tool message with its result", open[0])
+		return fmt.Errorf("the tool call %q has no result: add its result directly after the message with the call", open[0])
 	}
 	return nil
+}
+
+// nameOf returns how an error names a message, so that its author finds it. An index would not do: the history has
+// other messages than the request, for example the instructions of the agent.
+func nameOf(m state.Message) string {
+	const most = 40
+	switch text := m.Text(); {
+	case m.ID != "":
+		return "message " + m.ID
+	case text == "":
+		return fmt.Sprintf("the next %s message", m.Role)
+	case len(text) <= most:
+		return fmt.Sprintf("the %s message %q", m.Role, text)
+	default:
+		return fmt.Sprintf("the %s message that begins with %.*q", m.Role, most, text)
+	}
 }
