@@ -110,7 +110,7 @@ func TestVariablesOfHostileBatches(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		batch("long", ""): "runs[83]: variables: with their values, the instructions of the batch's runs have more than 8388608 bytes",
-		batch("dear", `, "a": [`+strings.TrimSuffix(strings.Repeat("1,", 200), ",")+`]`): "takes more than",
+		batch("dear", `, "a": [`+strings.TrimSuffix(strings.Repeat("1,", 200), ",")+`]`): "was stopped after",
 	} {
 		if code, _, p := s.call("POST", "/v1/runs:batch", body); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {
 			t.Errorf("batch = %d %.300v, want %s", code, p, want)

@@ -26,7 +26,7 @@ type Schema struct {
 // MaxDepth levels deep.
 func (s *Schema) Validate(v any, left *Steps) error {
 	if left.left <= 0 {
-		return fmt.Errorf("checking %s against their schemas takes more than %d steps in total: send fewer at once, or simplify the schemas", left.what, maxTurnSteps)
+		return fmt.Errorf("the check of %s against their schemas was stopped after %d steps in total, the maximum: send fewer at once, or simplify the schemas", left.what, maxTurnSteps)
 	}
 	most := min(maxSteps, left.left)
 	count := steps{left: most, most: most, seen: s.seen}

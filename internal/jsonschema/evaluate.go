@@ -87,8 +87,12 @@ func (s *steps) take(n int) bool {
 }
 
 func (s *steps) spent(n *part) *fault {
-	return &fault{spent: true, place: n.place, text: fmt.Sprintf(
-		"checking it against the schema takes more than %d steps: apply fewer parts of the schema (allOf, anyOf, $ref, pattern) to one value, or send a smaller value", s.most)}
+	const remedy = "simplify the schema, so that fewer of its parts (allOf, anyOf, $ref, pattern) apply to one value"
+	text := fmt.Sprintf("its check was stopped after %d steps, the maximum: send a smaller value, or %s", s.most, remedy)
+	if s.most < maxSteps {
+		text = fmt.Sprintf("its check was stopped after %d steps, which earlier checks had left of %d: send fewer or smaller values at once, or %s", s.most, maxTurnSteps, remedy)
+	}
+	return &fault{spent: true, place: n.place, text: text}
 }
 
 // noted records the members and elements that the parts applying to a value have evaluated.

@@ -138,6 +138,9 @@ func ValidateOutput(schema json.RawMessage, text string) (json.RawMessage, error
 		return nil, fmt.Errorf("the output is not JSON: %w", err)
 	}
 	if err := r.Validate(v, TurnSteps()); err != nil {
+		if f, ok := errors.AsType[*fault](err); ok && f.spent {
+			return nil, fmt.Errorf("the output was not checked completely against the schema: %w", err)
+		}
 		return nil, fmt.Errorf("the output does not match the schema: %w", err)
 	}
 	// Compacted, not encoded again: large numbers keep their digits.

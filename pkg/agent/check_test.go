@@ -111,8 +111,8 @@ func TestStepsOfATurn(t *testing.T) {
 			t.Fatalf("call %d: %v", i, err)
 		}
 	}
-	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "steps") {
-		t.Errorf("the fourth call gave %v, want an error that the steps are used up", err)
+	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "steps, which earlier checks had left of 1000000: send fewer") {
+		t.Errorf("the fourth call gave %v, want an error that earlier checks used the steps", err)
 	}
 	if err := a.Tool("t").ValidateWithin(call, left); err == nil || !strings.Contains(err.Error(), "send fewer at once") {
 		t.Errorf("the fifth call gave %v, want an error that asks for fewer calls at once", err)

@@ -150,8 +150,10 @@ func TestHostileValues(t *testing.T) {
 			began := time.Now()
 			_, err := jsonschema.ValidateOutput([]byte(c.schema), c.value)
 			t.Log(time.Since(began))
-			if err == nil || !strings.Contains(err.Error(), "500000 steps") {
-				t.Errorf("it gave %.300v, want an error that it takes too many steps", err)
+			if err == nil || !strings.Contains(err.Error(), "was stopped after 500000 steps, the maximum: send a smaller value, or simplify the schema") {
+				t.Errorf("it gave %.300v, want an error that its check was stopped", err)
+			} else if strings.Contains(err.Error(), "does not match") {
+				t.Errorf("it gave %.300v, which claims a mismatch that was not determined", err)
 			}
 		})
 	}

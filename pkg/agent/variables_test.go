@@ -162,7 +162,7 @@ func TestInstructor(t *testing.T) {
 	instruct := a.Instructor()
 	for i := range 100 {
 		if _, err = instruct(values); err != nil {
-			if i == 0 || !strings.Contains(err.Error(), "takes more than") {
+			if i == 0 || !strings.Contains(err.Error(), "was stopped after") {
 				t.Errorf("run %d: %v", i, err)
 			}
 			return
