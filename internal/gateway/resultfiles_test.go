@@ -98,7 +98,7 @@ func TestFilesOfTools(t *testing.T) {
 	for _, remark := range []string{
 		"two reports\n[file 5 left out: the file's data is not base64: encode it]", "[file 6 left out: a file needs file_id, data or url: give exactly one of them]",
 		"[file 8 left out: the file has no content: give data, or a file_id or url instead]", "[file 9 left out: the file's data is empty: send the content in base64]",
-		"[file " + foreign + " left out: tenant default has no such file: continue without it; the tool must name one that was uploaded to this tenant]", "[file file_01ARZ3NDEKTSV4RRFFQ69G5FAV left out: tenant default has no such file: continue without it; the tool must name one that was uploaded to this tenant]",
+		"[file " + foreign + " left out: tenant default has no file with the id \"" + foreign + "\": continue without the file; the tool must name one that was uploaded to this tenant]", "[file file_01ARZ3NDEKTSV4RRFFQ69G5FAV left out: tenant default has no file with the id \"file_01ARZ3NDEKTSV4RRFFQ69G5FAV\": continue without the file; the tool must name one that was uploaded to this tenant]",
 	} {
 		if !strings.Contains(text, remark) {
 			t.Errorf("the result %q has no %q", text, remark)

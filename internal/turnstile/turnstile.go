@@ -9,7 +9,7 @@ import (
 )
 
 // ErrFull reports that a tenant's requests in progress did not make room within the maximum wait.
-var ErrFull = errors.New("too many requests of the tenant are in progress")
+var ErrFull = errors.New("the tenant has too many costly requests in progress in this process: retry later")
 
 // Turnstile lets requests in, by tenant. It is safe for concurrent use.
 type Turnstile struct {

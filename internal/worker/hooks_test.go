@@ -154,7 +154,7 @@ func TestHookFailures(t *testing.T) {
 		<-ctx.Done()
 		return hook.Answer{}, ctx.Err()
 	}}
-	for onError, want := range map[string]string{"": "Denied: hook hangs failed: no answer within its timeout of 1ms: start or repair the hook, or raise its timeout. Only an operator can repair the hook: continue without this call", "allow": "done"} {
+	for onError, want := range map[string]string{"": "Denied: hook hangs failed: the hook did not answer within its timeout of 1ms: start or repair the hook, or raise its timeout. Only an operator can repair the hook: continue without this call", "allow": "done"} {
 		s := newDeployment(t)
 		s.tools["do"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Content: "done"}, nil })
 		h := agent.Hook{Kind: hookspec.Go, Own: tool.EncodeSettings(hookspec.Function{Name: "hangs"}), Timeout: model.Duration(time.Millisecond), OnError: onError}

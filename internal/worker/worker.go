@@ -407,7 +407,7 @@ func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) 
 // refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
 	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn("rate limits not read, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		w.log.Warn("rate limits of models not read from the store; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 }
 

@@ -95,7 +95,7 @@ func (a *Agents) ask(ctx context.Context, u undescribed) (said map[string]tool.D
 	defer cancel()
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", u.tools[0].Kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then models read the descriptions in the agent's definition")
+			a.cfg.Log.Error("the implementation of a tool kind panicked when asked for descriptions of tools; models read those in the definition", "panic", p.Value, "kind", u.tools[0].Kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then models read the descriptions in the agent's definition")
 		}
 	}()
 	said, _ = timelimit.Call(ctx, a.cfg.Calls, timelimit.Straggle, func() map[string]tool.Description { return u.kind.Describe(ctx, u.tools) })

@@ -97,7 +97,7 @@ func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin jso
 
 // panicked logs a panic of a kind, and returns it as an error.
 func (a *Agents) panicked(p *timelimit.Panic, kind string) error {
-	a.cfg.Log.Error("the implementation of a tool kind panicked", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then runs whose agents use it end with invalid_agent, and handoffs to such agents are refused")
+	a.cfg.Log.Error("the implementation of a tool kind panicked while determining its tools; runs whose agents use it fail", "panic", p.Value, "kind", kind, "stack", string(p.Stack), "hint", "fix the implementation of this tool kind; until then runs whose agents use it end with invalid_agent, and handoffs to such agents are refused")
 	return fmt.Errorf("the implementation of the tool kind %s panicked: %v: find the stack in the worker's log, and fix that implementation", kind, p.Value)
 }
 

@@ -101,7 +101,7 @@ func (c *modelCall) load(ctx context.Context) error {
 	}
 	memory, err := c.cfg.Memory.Reserve(ctx, c.t.Run.Tenant, size*copiesOfFile, nil)
 	if err != nil {
-		return fail(model.Cancelled, err, "the turn ended while the call waited for memory for its files")
+		return fail(model.Cancelled, err, "the turn ended while the model call waited for memory for its files: if this repeats, raise TURNPIKE_FILE_MEMORY_MIB of the worker")
 	}
 	contents := map[string]string{}
 	for id, n := range sizes {
@@ -113,7 +113,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		if errors.Is(err, file.ErrNotFound) {
 			return fail(model.InvalidRequest, err, "file %s does not exist any more, for example because its tenant was deleted: upload it again, and submit a new run", id)
 		}
-		return fail(model.Transport, err, "the worker cannot read file %s: submit the run again, or ask the operator to run `turnpike doctor` if this repeats: %v", id, err)
+		return fail(model.Transport, err, "the worker cannot read file %s (%v): submit the run again; if this repeats, ask the operator to run `turnpike doctor`", id, err)
 	}
 	c.files = memory
 	c.req.Messages = slices.Clone(c.req.Messages)

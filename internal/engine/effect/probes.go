@@ -205,8 +205,6 @@ func (ps *probes) find(ctx context.Context, t *Turn, l lost) (f finding) {
 	return f
 }
 
-var errProbeLate = errors.New("the probe did not answer within the timeout of its tool, or before the turn was cut short: if it is too slow, repair it, or raise that timeout")
-
 // ask calls a probe once.
 func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAnswer, err error) {
 	unknown := tool.ProbeAnswer{Outcome: tool.Unknown}
@@ -243,7 +241,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 	})
 	switch {
 	case !ok || ctx.Err() != nil:
-		return unknown, errProbeLate
+		return unknown, fmt.Errorf("the probe did not answer within %s, the timeout of its tool, or before the turn was cut short: if the probe is too slow, repair it, or raise that timeout", l.spec.TimeLimit())
 	case got.err != nil:
 		return unknown, got.err
 	default:

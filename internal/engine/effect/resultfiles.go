@@ -54,7 +54,7 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	}
 	files, tenant := ts.cfg.Files, t.Run.Tenant
 	if files == nil {
-		return f, errors.New("this worker has no storage for files: continue without it; the operator must connect the worker to NATS with JetStream")
+		return f, errors.New("this worker has no storage for files: continue without the file; the operator must connect the worker to NATS with JetStream")
 	}
 	var made file.File
 	err := ts.persist(ctx, func() (err error) {
@@ -73,14 +73,14 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case err == nil:
 		return state.Part{Type: state.PartFile, FileID: made.ID, Name: made.Name, MediaType: made.MediaType, Bytes: made.Bytes}, nil
 	case errors.Is(err, file.ErrNotFound):
-		return f, fmt.Errorf("tenant %s has no such file: continue without it; the tool must name one that was uploaded to this tenant", tenant)
+		return f, fmt.Errorf("tenant %s has no file with the id %.60q: continue without the file; the tool must name one that was uploaded to this tenant", tenant, f.FileID)
 	case errors.Is(err, bus.ErrObjectsFull):
-		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without it; a user must delete some, or the operator raise TURNPIKE_FILES_MIB (in Go, NATS.Limits.Files)", tenant)
+		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without the file; a user must delete some, or the operator raise TURNPIKE_FILES_MIB (in Go, NATS.Limits.Files)", tenant)
 	case errors.Is(err, file.ErrTooMany):
 		return f, err
 	default:
 		ts.log.Warn("file of a result not stored", "error", err, "run_id", t.Run.ID, "tool", name, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; the model gets a note in place of the file")
-		return f, errors.New("the file could not be stored: continue without it; the worker's log has the cause")
+		return f, errors.New("the file could not be stored: continue without the file; the worker's log has the cause")
 	}
 }
 

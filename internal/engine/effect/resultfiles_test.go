@@ -85,8 +85,8 @@ func TestFilesOfAResultAreKept(t *testing.T) {
 		"made by the tool":   {file: tool.File("a.pdf", "application/pdf", []byte("content")), want: "made"},
 		"uploaded before":    {file: uploaded, want: "there"},
 		"a bind that fails":  {file: uploaded, bind: errors.New("unavailable"), want: "there"},
-		"of nobody":          {file: state.Part{Type: state.PartFile, FileID: "nowhere", MediaType: "application/pdf"}, remark: "has no such file"},
-		"deleted in between": {file: uploaded, bind: file.ErrNotFound, remark: "has no such file"},
+		"of nobody":          {file: state.Part{Type: state.PartFile, FileID: "nowhere", MediaType: "application/pdf"}, remark: `has no file with the id "nowhere"`},
+		"deleted in between": {file: uploaded, bind: file.ErrNotFound, remark: "has no file with the id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -213,7 +213,7 @@ func (ts *tools) readAgain(ctx context.Context, t *Turn, spec *agent.CompiledToo
 		if err == nil {
 			r, err = loop.ReadResult(entries, c.Arguments, spec.MaxResult)
 		} else {
-			err = fmt.Errorf("the store did not return the stored result (%w): call again later", err)
+			err = fmt.Errorf("the store did not return the earlier result (%w): call this tool again later", err)
 		}
 	}
 	if err != nil {

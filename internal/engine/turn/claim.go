@@ -32,7 +32,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	}
 	c, err := k.store.Claim(ctx, ask)
 	if err != nil {
-		k.runLog(msg.Run).Warn("turn not started, since its claim at the store failed; a worker retries it", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		k.runLog(msg.Run).Warn("turn not started, because this worker could not claim it in the store; a worker retries it", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
@@ -138,7 +138,7 @@ func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim
 	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 	defer cancel()
 	if err := k.store.Release(ctx, c.Lease, 0); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
+		log.Warn("lease of a turn not released; when it has expired, a worker continues the turn", "error", err, "hint", releaseHint)
 		return nil
 	}
 	if _, again := k.cfg.Quarantine.Defer(c.Lease.Run, c.Lease.Version, time.Now(), 0); again {
@@ -194,10 +194,10 @@ func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim,
 	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 	defer cancel()
 	if err := k.store.Release(ctx, c.Lease, wait+k.cfg.Periods.RedeliveryDelay); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
+		log.Warn("lease of a turn not released; when it has expired, a worker continues the turn", "error", err, "hint", releaseHint)
 		return nil
 	}
-	log.Info("turn postponed: its worker was lost during tool calls, and may still report their results")
+	log.Info("turn postponed: the worker that had it was lost during tool calls and may still report their results; a worker continues the turn later")
 	return d.Nak(wait)
 }
 

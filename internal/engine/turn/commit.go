@@ -88,7 +88,7 @@ func (t *turn) applyLate(ctx context.Context) error {
 // makes a worker repeat the follow-up.
 func (t *turn) leaveToSweeper(err error) error {
 	t.gaveUp = err
-	t.taker.runLog(t.s.ID).Warn("turn committed, but the work that follows it failed; a worker retries that work", "error", err, "hint", "nothing is lost. If this repeats, run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; if the error says that something panicked, report the bug")
+	t.taker.runLog(t.s.ID).Warn("turn committed, but publishing its next turn or finalizing its run failed; a worker retries that", "error", err, "hint", "nothing is lost. If this repeats, run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation; if the error says that something panicked, report the bug")
 	return nil
 }
 
@@ -113,10 +113,10 @@ func (t *turn) giveUp(ctx context.Context, err error) error {
 	ctx, cancel := t.taker.outlive(ctx, t.taker.cfg.Periods.Lease)
 	defer cancel()
 	if err := t.taker.store.Release(ctx, t.lease.Lease, delay); err != nil {
-		log.Warn("lease not released, it expires by itself", "error", err, "hint", releaseHint)
+		log.Warn("lease of a turn not released; when it has expired, a worker continues the turn", "error", err, "hint", releaseHint)
 		return nil
 	}
-	log.Info("turn released, a worker continues it later", "error", err)
+	log.Info("turn released before its end; a worker continues it later", "error", err)
 	if errors.Is(err, state.ErrFormat) {
 		return t.delivery.Nak(t.taker.cfg.Periods.Sweep) // else it would come back here at once
 	}

@@ -219,7 +219,7 @@ func (j *Journal) writeResult(ctx context.Context, log []state.Entry, r state.Re
 	if !ok {
 		return err
 	}
-	j.cfg.Log.Warn("result of a tool too large, the model gets an error instead", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less data")
+	j.cfg.Log.Warn("result of a tool is too large to be stored; the model reads an error instead", "error", fmt.Errorf("result of tool %q: %w", result.Name, full), "run_id", j.lease.Run, "hint", "make the tool return less data")
 	result.Content, result.Images, result.Files, result.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes cannot be stored, since the results of this turn may have about %d bytes in total: "+
 		"request less data at once, or images by their URL", result.Name, effect.BytesOf(*result), full.Limit), nil, nil, true
 	r.Results = []state.Entry{entryOf(*result)}

@@ -123,7 +123,7 @@ func (f *Feed) FlushAll(ctx context.Context) {
 	for run, w := range pending {
 		group.Go(func() error {
 			if err := f.Flush(ctx, w.tenant, run, w.upTo); err != nil && ctx.Err() == nil {
-				f.log.Warn("events not published, a worker publishes them when the run continues, waits or ends", "error", err, "run_id", run, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+				f.log.Warn("events of a run not published; a worker publishes them when the run continues, waits or ends", "error", err, "run_id", run, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 			}
 			return nil
 		})

@@ -21,7 +21,7 @@ func FoldFigures(ctx context.Context, store folding, log *slog.Logger) {
 	for clock.Pause(ctx, foldInterval) {
 		once, cancel := context.WithTimeout(ctx, foldInterval)
 		if err := store.FoldFigures(once); err != nil && ctx.Err() == nil {
-			log.Warn("statistics not aggregated, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+			log.Warn("hourly statistics not aggregated in the store; the worker retries in a minute", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		}
 		cancel()
 	}

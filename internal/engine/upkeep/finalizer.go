@@ -150,7 +150,7 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries i
 			return fmt.Errorf("answer parent run: %w", err)
 		}
 		if err := f.reply(ctx, s); err != nil {
-			return fmt.Errorf("send the finished run to Turnpike-Reply: %w", err)
+			return fmt.Errorf("send the finished run to its reply subject (Turnpike-Reply): %w", err)
 		}
 	}
 	if err := f.announce(ctx, s, done, entries); err != nil {
@@ -165,7 +165,7 @@ func (f *Finalizer) Finalize(ctx context.Context, s state.State, done, entries i
 		}
 	}
 	if err := f.store.MarkFinalized(ctx, s.ID, entries); err != nil && !errors.Is(err, state.ErrDeleted) {
-		return fmt.Errorf("record that the run is finalized: %w", err)
+		return fmt.Errorf("record in the store that the run is finalized: %w", err)
 	}
 	return nil
 }

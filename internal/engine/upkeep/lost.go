@@ -51,7 +51,7 @@ func (f *Finalizer) RecordLost(ctx context.Context, d bus.TurnDelivery) error {
 	recorded, err := f.recordLost(ctx, known, "a turn message names the run, but the store does not have it")
 	switch {
 	case err != nil:
-		f.cfg.Log.Warn("loss of a run not completely recorded, NATS redelivers its message", "run_id", msg.Run, "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		f.cfg.Log.Warn("the store has lost a run, and recording that was not completed; NATS redelivers its turn message, and a worker retries", "run_id", msg.Run, "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 		return nil
 	case !recorded:
 		f.cfg.Log.Info("a run that was missing is in the store again, or was deleted; NATS redelivers its message", "run_id", msg.Run)

@@ -318,13 +318,13 @@ func (m *Members) EvictFormerSelf(ctx context.Context) {
 		runs += len(due)
 		m.sweeper.Republish(ctx, due, dispatch.Evicted(""))
 		if err != nil {
-			m.log.Warn("this worker's leases from before its restart not ended, they expire by themselves", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+			m.log.Warn("leases that this worker had before its restart not ended; when they have expired, workers continue the turns", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		}
 		if err != nil || len(due) < evictPart {
 			break
 		}
 	}
 	if runs > 0 {
-		m.log.Info("turns from before the restart are resumed", "runs", runs)
+		m.log.Info("turns that this worker had before its restart are resumed", "runs", runs)
 	}
 }

@@ -79,7 +79,7 @@ func (s *Sweeper) sweep(ctx context.Context, backlog state.Backlog) {
 		due, err := s.store.Sweep(ctx, limit, s.periods.RedeliveryDelay, backlog)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("sweep for due and lost turns failed, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+				s.log.Warn("due and lost turns could not be read from the store; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			}
 			return
 		}

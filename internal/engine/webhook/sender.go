@@ -233,7 +233,7 @@ func (s *Sender) attemptAll(ctx context.Context, series []state.TimerClaim) {
 func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool) {
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
-			s.cfg.Log.Error("attempt to deliver an event panicked, a worker retries it in 30 s", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
+			s.cfg.Log.Error("attempt to deliver a webhook event panicked; a worker retries it in 30 s", "panic", p.Value, "stack", string(p.Stack), "event", claim.Name, "hint", "report this bug in Turnpike with the stack")
 		}
 	}()
 	now, err := s.store.Now(ctx)
@@ -245,7 +245,7 @@ func (s *Sender) attempt(ctx context.Context, claim state.TimerClaim, late bool)
 		err = s.store.AckTimer(ctx, claim, next)
 	}
 	if err != nil && !errors.Is(err, state.ErrFenced) && ctx.Err() == nil {
-		s.cfg.Log.Warn("attempt to deliver an event not completed, a worker repeats it in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		s.cfg.Log.Warn("attempt to deliver a webhook event not completed; a worker repeats it in 30 s", "error", err, "event", claim.Name, "tenant", claim.Tenant, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 	}
 }
 
@@ -306,7 +306,7 @@ func (s *Sender) act(ctx context.Context, claim *state.TimerClaim, now time.Time
 		return time.Time{}, nil
 	case final(err) || now.Sub(since) >= window:
 		s.delivered.WithLabelValues("dead").Inc()
-		s.cfg.Log.Warn("event not delivered to a webhook, it becomes a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
+		s.cfg.Log.Warn("event not delivered to a webhook, and no further attempt is made: it becomes a dead letter", "error", err, "run_id", run, "tenant", claim.Tenant, "event", e.id, "hint", "if the error names a setting of the tenant or a secret, have that corrected; otherwise repair the receiver. Then replay the letter: find its number with turnpike dead ls, and run turnpike dead replay with the number")
 		letter := bus.DeadLetter{
 			Kind: bus.DeadWebhook, Tenant: claim.Tenant, Lane: state.Normal, Run: run, Events: seq, Cause: describe(err), At: state.At(now), Data: string(e.body),
 		}
@@ -442,7 +442,7 @@ func (s *Sender) leave(to address, err error, now time.Time) {
 // sendAndLeave calls send, and leave also if send panics.
 func (s *Sender) sendAndLeave(ctx context.Context, tenant string, e event, now time.Time) (got answer, err error) {
 	began := time.Now()
-	err = errors.New("the attempt to send it panicked: report this bug in Turnpike with the stack in the worker's log")
+	err = errors.New("the attempt to send the event panicked: report this bug in Turnpike with the stack in the worker's log")
 	defer func() { s.leave(address{tenant, e.endpoint.URL}, err, now.Add(time.Since(began))) }()
 	got, err = s.send(ctx, tenant, e)
 	return got, err
@@ -569,7 +569,7 @@ func sign(secret, id string, at time.Time, body []byte) (string, error) {
 		hook, err = standardwebhooks.NewWebhookRaw([]byte(secret))
 	}
 	if err != nil {
-		return "", errors.New("the value begins with whsec_, and the rest is not base64: correct the value of the secret")
+		return "", errors.New("the secret's value begins with whsec_, and the rest is not base64: correct the value")
 	}
 	return hook.Sign(id, at, body)
 }
