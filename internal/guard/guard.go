@@ -36,7 +36,7 @@ func New(allow []string) (*Guard, error) {
 		}
 		host, port, err := net.SplitHostPort(a)
 		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
-			return nil, fmt.Errorf("allow %q is not valid: write host:port, or a network such as 10.1.0.0/16", a)
+			return nil, fmt.Errorf("%q is not a valid host:port or network: write one such as api.example.com:443 or 10.1.0.0/16", a)
 		}
 		g.hosts[a] = true
 	}

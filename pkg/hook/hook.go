@@ -147,7 +147,7 @@ func Decode(data []byte, p Point) (Answer, error) {
 		return Answer{}, fmt.Errorf("the hook's answer cannot be read (%w): correct the program of the hook", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More ignores a closing brace
-		return Answer{}, errors.New("the hook's answer has more text after its JSON document: correct the program of the hook, so that it answers with one")
+		return Answer{}, errors.New("the hook's answer has more text after its JSON document: correct the program of the hook, so that it answers with a single document")
 	}
 	if string(a.Arguments) == "null" {
 		a.Arguments = nil

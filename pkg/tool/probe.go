@@ -145,7 +145,7 @@ func ReadProbe(r Result) (ProbeAnswer, error) {
 	}
 	var a probeJSON
 	if err := json.Unmarshal([]byte(r.Content), &a); err != nil {
-		return unknown, fmt.Errorf("the probe's answer is not JSON such as {\"outcome\": \"done\", \"result\": …}: %w", err)
+		return unknown, fmt.Errorf("the probe's answer is not JSON such as {\"outcome\": \"done\", \"result\": \"sent\"}: %w", err)
 	}
 	switch a.Outcome {
 	case Done:

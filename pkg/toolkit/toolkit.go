@@ -111,7 +111,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 	return func(raw json.RawMessage, into *In) error {
 		var args map[string]any
 		if err := json.Unmarshal(raw, &args); err != nil || args == nil {
-			return errors.New("they are not a JSON object: send one")
+			return errors.New("the arguments are not a JSON object: send one")
 		}
 		if err := resolved.Validate(args); err != nil {
 			return err

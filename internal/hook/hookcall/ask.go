@@ -112,7 +112,7 @@ func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) 
 			timeout = DefaultPostSamplingTimeout
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within its timeout of %s: start or repair the hook, or raise its timeout", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the hook did not answer within its timeout of %s: start or repair the hook, or raise its timeout", timeout))
 	defer cancel()
 	type outcome struct {
 		answer hook.Answer
@@ -121,7 +121,7 @@ func (b Bound) ask(ctx context.Context, calls *timelimit.Calls, r hook.Request) 
 	o, ok := timelimit.Call(ctx, calls, 0, func() (o outcome) {
 		defer func() {
 			if p := recover(); p != nil {
-				o = outcome{err: fmt.Errorf("the hook's program panicked: correct it: %v", p)}
+				o = outcome{err: fmt.Errorf("the hook's program panicked (%v): correct the program", p)}
 			}
 		}()
 		if o.answer, o.err = b.Hook.Call(ctx, r); o.err == nil {

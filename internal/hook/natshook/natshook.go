@@ -159,7 +159,7 @@ func answer(ctx context.Context, h hook.Hook, data []byte) []byte {
 func call(ctx context.Context, h hook.Hook, r hook.Request) (a hook.Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the hook's program panicked: correct it: %v", p)
+			err = fmt.Errorf("the hook's program panicked (%v): correct the program", p)
 		}
 	}()
 	return h.Call(ctx, r)

@@ -71,7 +71,7 @@ func TestFailures(t *testing.T) {
 	defer stop() //nolint:errcheck // the connection is about to close
 	for subject, want := range map[string]string{
 		"a": "the hook's answer cannot be read", "b": `unknown field "veto"`, "c": "has the field prevent", "d": "database is away", "e": "the hook's answer cannot be read",
-		"f": "the hook's program panicked: correct it: ouch", "nobody": "no service listens on the subject nobody",
+		"f": "the hook's program panicked (ouch): correct the program", "nobody": "no service listens on the subject nobody",
 	} {
 		if _, err := natshook.New(nc, "tp", subject).Call(t.Context(), hook.Request{Point: hook.PreTool}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Call = %v, want %q", subject, err, want)

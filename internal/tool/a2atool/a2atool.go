@@ -123,7 +123,7 @@ func (r *remote) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	client, err := r.connect(ctx)
 	if err != nil {
-		return r.failed(ctx, err, "It has not received the task. Continue without it, or call it again later")
+		return r.failed(ctx, err, "The agent has not received the task. Continue without the tool, or call it again later")
 	}
 	defer func() { _ = client.Destroy() }()
 	message := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(task(c.Arguments)))
@@ -138,7 +138,7 @@ func (r *remote) call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case *a2a.Task:
 		return r.follow(ctx, client, answer)
 	default:
-		return tool.Error(fmt.Sprintf("The agent at %s answered with neither a message nor a task. Continue without it", r.url)), nil
+		return tool.Error(fmt.Sprintf("The agent at %s answered with neither a message nor a task. Continue without the tool", r.url)), nil
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("the agent's card names the server %s, not %s://%s, which only the owner of the card, or of the tool's url, can correct", i.URL, home.Scheme, home.Host)
+			return nil, fmt.Errorf("the agent's card names the server %s, but the url of the tool is at %s://%s: have one of them corrected by its owner", i.URL, home.Scheme, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))
@@ -173,12 +173,12 @@ func (r *remote) follow(ctx context.Context, client *a2aclient.Client, t *a2a.Ta
 			return tool.Result{Content: result(t)}, nil
 		case state == a2a.TaskStateInputRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent asks for more input, which its task cannot get, so it was told to cancel the task. Call it again with the whole task and the answer to this: " + demand(t)), nil
+			return tool.Error("The agent asks for more input, which its task cannot get, so the worker asked it to cancel the task. Call the tool again with the whole task and the answer to this: " + demand(t)), nil
 		case state == a2a.TaskStateAuthRequired:
 			r.cancel(ctx, client, t.ID)
-			return tool.Error("The agent requires a login that cannot be given here, so it was told to cancel its task. Continue without it. It says: " + demand(t)), nil
+			return tool.Error("The agent requires a login that cannot be given here, so the worker asked it to cancel the task. Continue without the tool. The agent says: " + demand(t)), nil
 		case state.Terminal():
-			return tool.Error(fmt.Sprintf("The remote agent ended its task with the state %s. Continue without its result, or call it with another task. It says: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), demand(t))), nil
+			return tool.Error(fmt.Sprintf("The remote agent ended its task with the state %s. Continue without its result, or call the tool with another task. The agent says: %s", strings.ToLower(strings.TrimPrefix(string(state), "TASK_STATE_")), demand(t))), nil
 		}
 		select {
 		case <-tick.C:
@@ -205,7 +205,7 @@ func (r *remote) cancel(ctx context.Context, client *a2aclient.Client, id a2a.Ta
 }
 
 // uncertain is what a model reads about a failure after the task was sent.
-const uncertain = "It may have executed the task: check that before you call it again"
+const uncertain = "The agent may have executed the task: check that before you call the tool again"
 
 // failed converts a failure to a result for the model (A7), which ends with advice, or returns the error of ctx if that
 // has ended.
@@ -215,7 +215,7 @@ func (r *remote) failed(ctx context.Context, err error, advice string) (tool.Res
 	}
 	var status *agentcard.ErrStatusNotOK
 	if errors.As(err, &status) {
-		return tool.Error(fmt.Sprintf("The server at %s answered the request for its agent card with %s. Continue without it, or have the url of the tool or the server corrected", r.url, status.Status)), nil
+		return tool.Error(fmt.Sprintf("The server at %s answered the request for its agent card with %s. Continue without the tool, or have its url or the server corrected", r.url, status.Status)), nil
 	}
 	if large, ok := errors.AsType[*tool.TooLargeError](err); ok {
 		err = large

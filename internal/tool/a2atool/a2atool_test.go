@@ -130,12 +130,12 @@ func TestCall(t *testing.T) {
 		for task, want := range map[string]tool.Result{
 			"say":  {Content: "said"},
 			"work": {Content: "first\n{\"n\":1}"},
-			"fail": tool.Error("The remote agent ended its task with the state failed. Continue without its result, or call it with another " +
-				"task. It says: no ink left"),
-			"ask": tool.Error("The agent asks for more input, which its task cannot get, so it was told to cancel the task. Call it again with the whole task and the " +
+			"fail": tool.Error("The remote agent ended its task with the state failed. Continue without its result, or call the tool with another " +
+				"task. The agent says: no ink left"),
+			"ask": tool.Error("The agent asks for more input, which its task cannot get, so the worker asked it to cancel the task. Call the tool again with the whole task and the " +
 				"answer to this: which colour?"),
-			"login": tool.Error("The agent requires a login that cannot be given here, so it was told to cancel its task. Continue without it. " +
-				"It says: log in at the shop"),
+			"login": tool.Error("The agent requires a login that cannot be given here, so the worker asked it to cancel the task. Continue without the tool. " +
+				"The agent says: log in at the shop"),
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // no answer is one, too
 			got, err := partner.Call(ctx, call(task))
@@ -197,7 +197,7 @@ func TestPartners(t *testing.T) {
 		"no card":   {other.URL, "", "agent card with 404"},
 		"no token":  {elsewhere, "", "agent card with 401"},
 		"elsewhere": {elsewhere, "sesame", "names the server"},
-		"scheme":    {plain.URL, "", "names the server " + secure + ", not " + plain.URL},
+		"scheme":    {plain.URL, "", "names the server " + secure + ", but the url of the tool is at " + plain.URL},
 	} {
 		r, err := a2atool.New(http.DefaultClient).Agent(tt.url, tt.token).Call(t.Context(), call("say"))
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {

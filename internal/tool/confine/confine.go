@@ -62,7 +62,7 @@ type Config struct {
 }
 
 // ErrRefused reports that a program was not started because the system cannot confine it.
-var ErrRefused = errors.New("programs of MCP tools are not started")
+var ErrRefused = errors.New("this system cannot confine the programs of MCP tools, so the worker does not start them")
 
 // Report describes how programs are confined.
 type Report struct {
@@ -192,7 +192,7 @@ func (c *Confinement) decide() Report {
 		}
 		reasons = append(reasons, fmt.Sprintf("no %s (%v)", way, err))
 	}
-	r.Err = fmt.Errorf("%w, since this system cannot confine them: %s. Run the worker on a system that can, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
+	r.Err = fmt.Errorf("%w: %s. Run the worker on a system that can, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
 	return r
 }
 

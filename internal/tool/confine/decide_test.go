@@ -48,7 +48,7 @@ func TestDecision(t *testing.T) {
 					t.Errorf("report = %+v", r)
 				}
 				for _, says := range map[string][]string{
-					"":         {"are not started", "operation not permitted", "TURNPIKE_MCP_CONFINEMENT=off"},
+					"":         {"the worker does not start them", "operation not permitted", "TURNPIKE_MCP_CONFINEMENT=off"},
 					Off:        {"not confined"},
 					Namespaces: {"namespaces, no network but for npx, 512 MiB of memory, measured every 200ms (no cgroup is delegated)"},
 					Landlock:   {"landlock, no network but for npx"},

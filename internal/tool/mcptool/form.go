@@ -175,7 +175,7 @@ func affordable(form []field, content map[string]any) error {
 		items, ok := content[f.name].([]any)
 		choices := len(f.Items.Enum) + len(f.Items.AnyOf)
 		if ok && choices > 0 && len(items) > maxChoices/choices {
-			return fmt.Errorf("%s: a form with %[3]d choices cannot be checked against %[2]d answers: choose fewer", f.name, len(items), choices)
+			return fmt.Errorf("%s: %d answers cannot be checked against the %d choices of the form: choose at most %d", f.name, len(items), choices, maxChoices/choices)
 		}
 	}
 	return nil
@@ -203,11 +203,11 @@ func value(f field, text string) (any, error) {
 		case "no", "n", "false":
 			return false, nil
 		}
-		return nil, errors.New("it is neither yes nor no: answer with one of them")
+		return nil, errors.New("the answer is neither yes nor no: answer with one of them")
 	case "number", "integer":
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, errors.New("it is not a number, or is too large: answer with one")
+			return nil, errors.New("the answer is not a number, or is too large: answer with a number")
 		}
 		return n, nil
 	case "array":

@@ -63,7 +63,7 @@ func (l Listing) Pick(allow []string) (Listing, error) {
 	}
 	for _, name := range allow {
 		if !slices.Contains(have, name) {
-			return nil, fmt.Errorf("the server has no tool %q: correct allow; it has %s", name, cmp.Or(strings.Join(have, ", "), "no tools"))
+			return nil, fmt.Errorf("the server has no tool %q (it has %s): correct the name in allow", name, cmp.Or(strings.Join(have, ", "), "no tools"))
 		}
 	}
 	return picked, nil
@@ -124,11 +124,11 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 		}
 		listed := Listed{Name: secrets.Redact(t.Name), Description: secrets.Redact(t.Description)}
 		if listed.Schema, err = canonical(t.InputSchema); err != nil {
-			return nil, fmt.Errorf("list tools: schema of %q: %w", t.Name, err)
+			return nil, fmt.Errorf("list tools: the schema of %q cannot be used: %w", t.Name, err)
 		}
 		if t.OutputSchema != nil {
 			if listed.Output, err = canonical(t.OutputSchema); err != nil {
-				return nil, fmt.Errorf("list tools: output schema of %q: %w", t.Name, err)
+				return nil, fmt.Errorf("list tools: the output schema of %q cannot be used: %w", t.Name, err)
 			}
 		}
 		listed.Schema = json.RawMessage(secrets.Redact(string(listed.Schema)))
@@ -140,7 +140,7 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the maximum: configure it to offer fewer tools, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxTools, maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
-			return nil, fmt.Errorf("list tools: the server lists %q twice: correct the server", t.Name)
+			return nil, fmt.Errorf("list tools: the server lists the tool %q twice: correct the server", t.Name)
 		}
 		l = append(l, listed)
 	}

@@ -44,7 +44,7 @@ func TestPin(t *testing.T) {
 	if r := try(t, caller(t, Config{}).Tool(s, "a", []string{"a"}, only, noSecrets), tool.Call{}); !r.IsError || !strings.Contains(r.Content, `"a" was removed`) {
 		t.Errorf("result = %+v", r)
 	}
-	if _, err := l.Pick([]string{"z"}); err == nil || !strings.Contains(err.Error(), "correct allow; it has a, b") {
+	if _, err := l.Pick([]string{"z"}); err == nil || !strings.Contains(err.Error(), "(it has a, b): correct the name in allow") {
 		t.Errorf("Pick = %v", err)
 	}
 }

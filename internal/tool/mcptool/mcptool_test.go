@@ -187,7 +187,7 @@ func TestAnswersOfTheWrongShapeAreAskedForAgain(t *testing.T) {
 		t.Fatalf("no question but %+v", r)
 	}
 	r = try(t, impl, tool.Call{Resume: &tool.Resume{State: r.Ask.State, Answer: "perhaps"}})
-	if r.Ask == nil || !strings.HasPrefix(r.Ask.Question, "That answer is not valid: it is neither yes nor no: answer with one of them.\nPlease confirm") {
+	if r.Ask == nil || !strings.HasPrefix(r.Ask.Question, "That answer is not valid: the answer is neither yes nor no: answer with one of them.\nPlease confirm") {
 		t.Fatalf("question = %+v", r.Ask)
 	}
 	if r = try(t, impl, tool.Call{Resume: &tool.Resume{State: r.Ask.State, Answer: "yes"}}); !strings.HasPrefix(r.Content, "state-ok") {

@@ -174,7 +174,7 @@ func (t *Tool) request(ctx context.Context, c tool.Call, call *nats.Msg) (*nats.
 		_ = sub.Unsubscribe() // as above
 	}
 	if err != nil && ctx.Err() != nil && !neverStarted(err) {
-		return nil, fmt.Errorf("no reply came, so the outcome is unknown: %w", ctx.Err())
+		return nil, fmt.Errorf("no reply arrived, so the outcome is unknown: %w", ctx.Err())
 	}
 	return msg, err
 }
