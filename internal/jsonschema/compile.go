@@ -262,7 +262,7 @@ func (n *part) typed(s *jsonschema.Schema) error {
 	n.anyType = list == nil
 	for _, t := range list {
 		if kinds[t] == 0 {
-			return fmt.Errorf("#%s/type: it is %q: write one of %s", keys.Clip(n.place), keys.Clip(t), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+			return fmt.Errorf("#%s/type is %q, which is not a type: write one of %s", keys.Clip(n.place), keys.Clip(t), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 		}
 		n.types |= kinds[t]
 	}

@@ -2,7 +2,6 @@ package jsonschema
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -57,11 +56,11 @@ func (r *references) find(place string, v any) error {
 		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {
-			return errors.New("an $id below the top level is not supported: remove it")
+			return fmt.Errorf("the schema at #%s has an $id, which only the top level may have: remove it", keys.Clip(place))
 		}
 		for _, key := range []string{"$dynamicRef", "$recursiveRef"} {
 			if _, ok := v[key].(string); ok {
-				return fmt.Errorf("the keyword %s is not supported: remove it", key)
+				return fmt.Errorf("the schema at #%s has the keyword %s, which is not supported: remove it", keys.Clip(place), key)
 			}
 		}
 		for _, key := range []string{"$anchor", "$dynamicAnchor"} {

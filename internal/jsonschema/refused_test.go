@@ -11,9 +11,9 @@ import (
 
 func TestRefusedSchemasNameThePlace(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type": "objekt"}`:                                                        `#/type: it is "objekt": write one of array, boolean, integer, null, number, object, string`,
-		`{"type": ["object", "nul"]}`:                                               `#/type: it is "nul": write one of`,
-		`{"properties": {"a": {"items": {"type": "strng"}}}}`:                       `#/properties/a/items/type: it is "strng": write one of`,
+		`{"type": "objekt"}`:                                                        `#/type is "objekt", which is not a type: write one of array, boolean, integer, null, number, object, string`,
+		`{"type": ["object", "nul"]}`:                                               `#/type is "nul", which is not a type: write one of`,
+		`{"properties": {"a": {"items": {"type": "strng"}}}}`:                       `#/properties/a/items/type is "strng", which is not a type: write one of`,
 		`{"required": "a"}`:                                                         "the value of #/required has a wrong type",
 		`{"properties": {"required": {"type": "string"}}, "minLength": "a"}`:        "the value of #/minLength has a wrong type",
 		`{"maxLength": 2147483648}`:                                                 "the value of #/maxLength has a wrong type or is out of range",

@@ -103,7 +103,7 @@ func TestCompileRefuses(t *testing.T) {
 		{scripted + "tools: [{name: t, schema: {type: 7}}]", "schema"},
 		{scripted + "tools: [{name: t, approval: \"args.amount >\"}]", "approval"},
 		{scripted + "tools: [{name: t, approval: \"1 + 1\"}]", "boolean"},
-		{scripted + "tools: [{name: t, approval: allways}]", "tools[0].approval: it is neither always nor never, and wrong as a CEL expression over args, args_from_untrusted and untrusted_seen: \"allways\" is not a valid expression"},
+		{scripted + "tools: [{name: t, approval: allways}]", "tools[0].approval: it is neither always nor never, nor a valid CEL expression over args, args_from_untrusted and untrusted_seen: write one of these: \"allways\" is not a valid expression"},
 		{"name: a\nmodel: {provider: ollama, name: x}", "write openai and set base_url"},
 		{scripted + "tools: [{name: t, kind: magic}]", "register your own kind with both"},
 		{scripted + "tools: [{name: t, timeout: soon}]", "30s"},

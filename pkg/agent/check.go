@@ -111,7 +111,7 @@ func (c *checker) count() int { return len(c.faults) + c.more }
 // err joins the mistakes. It returns nil without mistakes.
 func (c *checker) err() error {
 	if c.more > 0 {
-		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes: correct these first", c.more))...)
+		return errors.Join(append(slices.Clip(c.faults), fmt.Errorf("and %d more mistakes, which are not listed: correct the listed ones first", c.more))...)
 	}
 	return errors.Join(c.faults...)
 }

@@ -230,7 +230,7 @@ func FileName(p state.Part) string {
 func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 	p.MediaType = MediaType(p.MediaType)
 	if p.FileID != "" && p.Data == "" {
-		return p, refusedFile(c.Provider, p, "its content was not loaded (Data is empty): report this bug in Turnpike, or set Data if your program makes the request")
+		return p, refusedFile(c.Provider, p, "the file's content was not loaded (Data is empty): report this bug in Turnpike, or set Data if your program makes the request")
 	}
 	if text := s.refusesFile(s.withAPI(c), p); text != "" {
 		return p, refusedFile(c.Provider, p, text)
@@ -244,7 +244,7 @@ func (s Spec) sendFile(c Choice, p state.Part) (state.Part, error) {
 		}
 		data, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil || !utf8.Valid(data) {
-			return p, refusedFile(c.Provider, p, "its data is not UTF-8 text in base64: convert it")
+			return p, refusedFile(c.Provider, p, "the file's data is not UTF-8 text in base64: convert the data")
 		}
 		p.Text = string(data)
 	default:

@@ -43,9 +43,9 @@ type node struct {
 const deepest = 200
 
 var (
-	errPath  = errors.New("the provider sent a path of an argument that is not valid: retry, or use another model")
-	errDeep  = fmt.Errorf("the provider sent an argument that is nested more than %d levels deep: retry, or use another model", deepest)
-	errTaken = errors.New("the provider sent an argument twice: retry, or use another model")
+	errPath  = errors.New("the provider sent an argument of a tool call with an invalid path: retry, or use another model")
+	errDeep  = fmt.Errorf("the provider sent an argument of a tool call that is nested more than %d levels deep: retry, or use another model", deepest)
+	errTaken = errors.New("the provider sent the same argument of a tool call twice: retry, or use another model")
 )
 
 // set stores a value, or the next piece of a text, at its path under n.
