@@ -197,7 +197,7 @@ func TestFilesOfClientTools(t *testing.T) {
 	}
 	for files, want := range map[string]string{
 		`[{"type":"file","file_id":"file_01ARZ3NDEKTSV4RRFFQ69G5FAV"}]`:                          `there is no file "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"`,
-		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: file 1: type is "image": set it to "file", or omit it`,
+		`[{"type":"image","file_id":"` + id + `"}]`:                                              `tool_results[0].files: file 1: the type of the file is "image": set type to "file", or omit it`,
 		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not a media type`,
 		`[{"type":"file","media_type":"text/plain","data":""}]`:                                  `the file has no content`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","url":"https://example.com"}]`:  `exactly one of`,

@@ -33,7 +33,7 @@ func (b *Batch) Check(raw json.RawMessage) error {
 		b.values -= Values(raw)
 		b.weight -= weightOf(raw)
 	}
-	const remedy = "equal schemas count once: use fewer, or split the batch"
+	const remedy = "equal schemas count once: use fewer different ones, or split the batch"
 	switch {
 	case b.values < 0:
 		return fmt.Errorf("the output schemas of the batch have together more than %d values (objects, lists, texts and numbers); %s", MaxBatchValues, remedy)

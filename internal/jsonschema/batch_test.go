@@ -42,7 +42,7 @@ func TestBatch(t *testing.T) {
 					taken++
 				}
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "equal schemas count once: use fewer, or split the batch") {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "equal schemas count once: use fewer different ones, or split the batch") {
 				t.Errorf("the schema %d gave %v, want %s", taken, err, c.want)
 			}
 			if taken < 4 {

@@ -72,7 +72,7 @@ func boundSize(raw []byte) error {
 	return nil
 }
 
-var errAllPatterns = fmt.Errorf("the regular expressions of all schemas of the definition are too complex, more than %d instructions: use fewer, or fewer repetitions", MaxAllPatterns)
+var errAllPatterns = fmt.Errorf("the regular expressions of all schemas of the definition are too complex, more than %d instructions: use fewer expressions, or fewer repetitions in them", MaxAllPatterns)
 
 // sizeOf returns the number of instructions of a regular expression, and subtracts it from left, the remaining
 // instructions of the schema, and from all, those of its definition. It returns an error if one of them does not
@@ -88,7 +88,7 @@ func sizeOf(text string, left, all *int) (int, error) {
 		return 0, fmt.Errorf("the regular expression %q is too complex, more than %d instructions: use fewer repetitions", keys.Clip(text), maxPattern)
 	}
 	if *left < 0 {
-		return 0, fmt.Errorf("the regular expressions of the schema are too complex, more than %d instructions: use fewer, or fewer repetitions", maxPatterns)
+		return 0, fmt.Errorf("the regular expressions of the schema are too complex, more than %d instructions: use fewer expressions, or fewer repetitions in them", maxPatterns)
 	}
 	if *all < 0 {
 		return 0, errAllPatterns

@@ -302,10 +302,10 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("the worker's ID is empty: set TURNPIKE_WORKER_ID (in Go, WorkerOptions.ID)"))
 	}
 	if c.Slots < 0 {
-		errs = append(errs, fmt.Errorf("Slots of the worker is %d: set 1 or more, or 0 for the default", c.Slots))
+		errs = append(errs, fmt.Errorf("WorkerOptions.Slots, the maximum number of turns in flight, is %d: set 1 or more, or 0 for the default", c.Slots))
 	}
 	if c.MaxAttempts < 0 {
-		errs = append(errs, fmt.Errorf("MaxAttempts of the worker is %d: set 1 or more, or 0 for the default", c.MaxAttempts))
+		errs = append(errs, fmt.Errorf("WorkerOptions.MaxAttempts, the attempts of a turn after which its run fails, is %d: set 1 or more, or 0 for the default", c.MaxAttempts))
 	}
 	if c.MaxNoisyTurns < 0 {
 		errs = append(errs, fmt.Errorf("the number of turns of noisy tenants that may run at once is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))

@@ -327,7 +327,7 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			if ctx.Err() != nil || errors.Is(err, bus.ErrClosed) {
 				return
 			}
-			w.log.Warn("turn messages not received, the worker retries", "error", err, "queue", key, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
+			w.log.Warn("turn messages not received from NATS; the worker retries", "error", err, "queue", key, "hint", "run `turnpike doctor`: NATS may be unreachable or refuse the operation")
 			if !clock.Pause(ctx, w.cfg.SweepInterval) {
 				return
 			}

@@ -304,7 +304,7 @@ func checkBounds(data []byte) error {
 	case depth > maxDepth:
 		return fmt.Errorf("the JSON is nested more than %d levels deep: flatten it", maxDepth)
 	case values > maxValues:
-		return fmt.Errorf("the JSON has more than %d values: send less", maxValues)
+		return fmt.Errorf("the JSON has more than %d values: send fewer", maxValues)
 	}
 	return nil
 }

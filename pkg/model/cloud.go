@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -64,7 +63,7 @@ func CloudAt(provider, base string) (CloudAddress, error) {
 	case provider == "anthropic" && bedrockHost.MatchString(host):
 		at.Cloud, at.Region = Bedrock, bedrockHost.FindStringSubmatch(host)[1]
 		if path != "" {
-			err = errors.New("the address of Amazon Bedrock has a path: write https://" + host)
+			err = fmt.Errorf("the address of Amazon Bedrock has a path: write https://%s", host)
 		}
 	case provider == "anthropic" && mantleHost.MatchString(host):
 		at.Cloud, at.Region, at.Mantle = Bedrock, mantleHost.FindStringSubmatch(host)[1], true

@@ -71,7 +71,7 @@ func checkFile(f state.Part) (state.Part, error) {
 	}
 	switch {
 	case f.Type != "" && f.Type != state.PartFile:
-		return f, fmt.Errorf("type is %.40q: set it to \"file\", or omit it", f.Type)
+		return f, fmt.Errorf("the type of the file is %.40q: set type to \"file\", or omit it", f.Type)
 	case given == 0 && f.MediaType != "":
 		return f, errors.New("the file has no content: give data, or a file_id or url instead")
 	case given != 1:

@@ -99,7 +99,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 		return nil, nil, err
 	}
 	if s.Type != "object" {
-		return nil, nil, fmt.Errorf("the type of its arguments is %v: use a struct or a map", reflect.TypeFor[In]())
+		return nil, nil, fmt.Errorf("the type of the arguments is %v: use a struct or a map", reflect.TypeFor[In]())
 	}
 	resolved, err := s.Resolve(nil)
 	if err != nil {

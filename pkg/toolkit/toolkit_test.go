@@ -151,7 +151,7 @@ func TestServeRefuses(t *testing.T) {
 		"its schema":                    {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
 		"not a JSON object":             {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},
 		"its version":                   {Name: "t", Handler: nothing, Version: "one"},
-		"the type of its arguments is ": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
+		"the type of the arguments is ": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
 		"is interface {}: use a struct": toolkit.Func("t", "", func(context.Context, toolkit.Call, any) (int, error) { return 0, nil }),
 		"make tool t":                   toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
 	}

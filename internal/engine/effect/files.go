@@ -93,7 +93,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		return &model.Error{Class: class, Provider: c.of.Provider, Message: fmt.Sprintf(format, args...), Err: err}
 	}
 	if c.cfg.Files == nil {
-		return fail(model.InvalidRequest, nil, "this worker has no storage for files: connect it to NATS with JetStream")
+		return fail(model.InvalidRequest, nil, "this worker has no storage for files: connect the worker to NATS with JetStream")
 	}
 	size := int64(0)
 	for _, n := range sizes {

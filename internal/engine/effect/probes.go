@@ -213,7 +213,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 	defer func() {
 		if p := timelimit.Caught(recover()); p != nil {
 			ps.log.Error("probe panicked", "run_id", t.Run.ID, "panic", p.Value, "tool", l.call.Name, "stack", string(p.Stack), "hint", "fix the probe's code; the model is informed that the call's outcome is unknown")
-			answer, err = unknown, errors.New("the probe panicked: find the stack in the worker's log, and fix its code")
+			answer, err = unknown, errors.New("the probe panicked: find the stack in the worker's log, and fix the probe's code")
 		}
 		if err != nil {
 			span.Fail(traced, "probe_error")

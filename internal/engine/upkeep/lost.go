@@ -44,7 +44,7 @@ func (f *Finalizer) recordLost(ctx context.Context, known state.State, detail st
 func (f *Finalizer) RecordLost(ctx context.Context, d bus.TurnDelivery) error {
 	msg := d.Turn()
 	if age := f.cfg.Clock.Now().Sub(d.PublishedAt()); age > state.MarkerLifetime {
-		f.cfg.Log.Warn("an old turn message names a run that the store does not have; message dropped", "run_id", msg.Run, "age", age, "hint", "check whether the store lost writes: docs/how-to/troubleshoot.md#lost-runs")
+		f.cfg.Log.Warn("an old turn message names a run that the store does not have; the message is dropped", "run_id", msg.Run, "age", age, "hint", "check whether the store lost writes: docs/how-to/troubleshoot.md#lost-runs")
 		return d.Ack()
 	}
 	known := state.State{ID: msg.Run, Tenant: msg.Tenant, Priority: msg.Priority}

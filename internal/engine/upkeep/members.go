@@ -223,7 +223,7 @@ func (m *Members) unreachable() []string {
 func (m *Members) evictUnheard(ctx context.Context) bool {
 	owners, err := m.store.Owners(ctx)
 	if err != nil {
-		m.log.Warn("cannot read which workers hold leases, this worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		m.log.Warn("the workers that hold leases could not be read from the store; this worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 		return false
 	}
 	m.mu.Lock()
@@ -295,7 +295,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 			m.sweeper.Republish(ctx, due, dispatch.Evicted(id))
 		}
 		if err != nil {
-			m.log.Warn("leases of a dead worker not ended, this worker retries", "error", err, "dead_worker", id, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+			m.log.Warn("leases of a dead worker not ended in the store; this worker retries", "error", err, "dead_worker", id, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 			return false
 		}
 		if !dead {
@@ -304,7 +304,7 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn("worker is unreachable, other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "if you did not stop it, find out whether its process ended, was paused, or lost its connections to NATS and the store")
+	m.log.Warn("a worker is unreachable; other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "if you did not stop it, find out whether its process ended, was paused, or lost its connections to NATS and the store")
 	return true
 }
 

@@ -162,7 +162,7 @@ func (s *Sweeper) serve(ctx context.Context, due []dueRun) int {
 			if err == nil {
 				return nil
 			}
-			s.log.Warn("work for a due run failed, a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; otherwise run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+			s.log.Warn("publishing the turn of a due run, or finalizing the run, failed; a worker retries it", "error", err, "run_id", d.Run, "hint", "if the error says that something panicked, report the bug; otherwise run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 			if !d.Finalize {
 				refused.Add(1)
 				s.refused.add(d)

@@ -193,7 +193,7 @@ func (s *Sender) Run(ctx context.Context) {
 // warn logs the first of several errors of the store.
 func (s *Sender) warn(ctx context.Context, err error, failed *bool) {
 	if err != nil && !*failed && ctx.Err() == nil {
-		s.cfg.Log.Warn("due webhook events not read, the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		s.cfg.Log.Warn("due webhook events not read from the store; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 	*failed = err != nil
 }

@@ -143,13 +143,13 @@ func (e *Expression) compile(p hook.Point) (err error) {
 		return fmt.Errorf("a hook of kind cel decides, and a %s hook can decide nothing: use the kind nats or go, or move it to input, pre_tool or stop", p)
 	}
 	if !slices.Contains(fits, e.Then) {
-		return fmt.Errorf("then is %q: write one of %s at the point %s", e.Then, strings.Join(fits, ", "), p)
+		return fmt.Errorf("the field then is %q: write one of %s at the point %s", e.Then, strings.Join(fits, ", "), p)
 	}
 	if e.Then == "replace" && e.Message == "" {
-		return errors.New("message is missing: give the text that replaces the user's message")
+		return errors.New("the field message is missing: give the text that replaces the user's message")
 	}
 	if e.When == "" {
-		return errors.New("when is missing: give an expression in CEL")
+		return errors.New("the field when is missing: give a condition in CEL")
 	}
 	if e.holds, err = rule.Compile(e.When, vars...); err != nil {
 		return fmt.Errorf("when: %w", err)

@@ -284,7 +284,7 @@ func FromEnv(value string) ([]model.Scripted, error) {
 		return nil, fmt.Errorf(`DEBUG_MOCK_RESPONSES is not a JSON array of strings (%w): set one such as ["Hello", "Bye"]`, err)
 	}
 	if texts == nil {
-		return nil, errors.New("DEBUG_MOCK_RESPONSES is null: set a JSON array of strings")
+		return nil, errors.New("DEBUG_MOCK_RESPONSES is null: set a JSON array of strings such as [\"Hello\"]")
 	}
 	responses := make([]model.Scripted, len(texts))
 	for i, text := range texts {

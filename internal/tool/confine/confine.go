@@ -192,7 +192,7 @@ func (c *Confinement) decide() Report {
 		}
 		reasons = append(reasons, fmt.Sprintf("no %s (%v)", way, err))
 	}
-	r.Err = fmt.Errorf("%w: %s. Run the worker on a system that can, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
+	r.Err = fmt.Errorf("%w: %s. Run the worker on a system that can confine them, or set TURNPIKE_MCP_CONFINEMENT=off to start programs with all rights of the worker", ErrRefused, strings.Join(reasons, ", "))
 	return r
 }
 

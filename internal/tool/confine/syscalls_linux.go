@@ -34,7 +34,7 @@ var denied = []uint32{
 func filterSystemCalls(sockets bool) error {
 	code, err := bpf.Assemble(systemCalls(sockets))
 	if err != nil {
-		return fmt.Errorf("assemble the filter of system calls: %w", err)
+		return fmt.Errorf("make the filter of system calls for a confined program: %w", err)
 	}
 	filter := make([]unix.SockFilter, len(code))
 	for i, c := range code {

@@ -151,7 +151,7 @@ func answerOf(asked *mcp.ElicitParams, text string) (*mcp.ElicitResult, error) {
 	}
 	resolved, err := schemaOf(list).Resolve(nil)
 	if err != nil {
-		return nil, fmt.Errorf("the server's form is not valid (%w): answer %s", err, actionDecline)
+		return nil, fmt.Errorf("the server's form is not valid (%w): answer with %s", err, actionDecline)
 	}
 	if err := resolved.ApplyDefaults(&content); err != nil {
 		return nil, err

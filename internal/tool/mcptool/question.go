@@ -137,7 +137,7 @@ func (p *pending) ask(complaint string) (tool.Result, error) {
 		return tool.Result{}, fmt.Errorf("encode question: %w", err)
 	}
 	if len(state) > maxPending {
-		return tool.Error(fmt.Sprintf("The server's questions, its state and the answers so far have %d bytes, and at most %d are allowed, so no further question was asked. The call has no result; continue without it", len(state), maxPending)), nil
+		return tool.Error(fmt.Sprintf("The server's questions, its state and the answers so far have %d bytes, and at most %d are allowed, so no further question was asked. The call has no result: continue without a result", len(state), maxPending)), nil
 	}
 	text := question(p.open().Asked)
 	if complaint != "" {

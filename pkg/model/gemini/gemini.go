@@ -193,7 +193,7 @@ type transport struct{ next http.RoundTripper }
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, ok := req.Context().Value(callKey{}).(*call)
 	if !ok {
-		return nil, errors.New("send request: it is not a call of a model: report this bug in Turnpike")
+		return nil, errors.New("send request: the request does not belong to a call of a model: report this bug in Turnpike")
 	}
 	c.sent = true
 	req = req.Clone(req.Context())
