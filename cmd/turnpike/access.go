@@ -136,7 +136,7 @@ func writeSecret(path, text string) error {
 
 func (e *env) printKey(key api.NewKey) error {
 	if !e.json {
-		fmt.Fprintf(e.errs, "key %s: %s in tenant %s. It is not shown again; set TURNPIKE_TOKEN to it, or pass it to `turnpike login`.\n", key.ID, strings.Join(key.Roles, ", "), key.Tenant)
+		fmt.Fprintf(e.errs, "created API key %s with the roles %s in tenant %s. The key is shown only once: store it, then set TURNPIKE_TOKEN to it, or pass it to `turnpike login`.\n", key.ID, strings.Join(key.Roles, ", "), key.Tenant)
 	}
 	return e.print(key, key.Key)
 }
@@ -227,7 +227,7 @@ func readToken(e *env) (string, error) {
 		os.Exit(130)
 	})
 	defer stop()
-	fmt.Fprintf(e.errs, "API key or token for %s, which is not shown: ", e.server)
+	fmt.Fprintf(e.errs, "API key or token for %s (your input is not shown): ", e.server)
 	line, err := term.ReadPassword(int(f.Fd()))
 	fmt.Fprintln(e.errs)
 	return strings.TrimSpace(string(line)), err

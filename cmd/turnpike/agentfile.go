@@ -26,7 +26,9 @@ func agentName(e *env, name string) (string, error) {
 }
 
 // noName returns the error for a definition without a name.
-func noName(path string) error { return fmt.Errorf("%s: name: it is missing: name the agent", path) }
+func noName(path string) error {
+	return fmt.Errorf("%s: the field name is missing: set it to a name for the agent", path)
+}
 
 // putFile saves the agent that a file defines, and prints the warnings of the gateway.
 func putFile(e *env, path string) (api.SavedAgent, error) {
@@ -62,7 +64,7 @@ func saveFile(e *env, path string) (api.SavedAgent, error) {
 		return api.SavedAgent{}, noName(path)
 	}
 	if def.Model.ResponsesFile != "" { // Load would have read it
-		return api.SavedAgent{}, fmt.Errorf("%s: model.responses_file is relative to the file of the agent, and this is standard input: write responses, or name a file", path)
+		return api.SavedAgent{}, fmt.Errorf("%s: model.responses_file is a path relative to the agent's file, but the agent comes from standard input: set model.responses instead, or name the agent's file", path)
 	}
 	b, err := json.Marshal(def)
 	if err != nil {
@@ -143,7 +145,7 @@ func agentFiles(dir string) ([]string, error) {
 		files = append(files, found...)
 	}
 	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("the directory of agents cannot be read: %w: name one that has agent files", err)
+		return nil, fmt.Errorf("the directory of agent files cannot be read: %w: name a directory that this user can read", err)
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory: name the directory that has the agent files", dir)
 	}

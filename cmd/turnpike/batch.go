@@ -94,7 +94,7 @@ func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 		runs = append(runs, run)
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d is longer than %d bytes: shorten the input", n, maxLine)
+		return nil, fmt.Errorf("line %d is longer than %d bytes, the maximum: shorten its input", n, maxLine)
 	} else if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 		return nil, errors.New("the file has no input: write one input per line")
 	}
 	if len(runs) > state.MaxBatch {
-		return nil, fmt.Errorf("the file has %d inputs, a batch may have at most %d: split it", len(runs), state.MaxBatch)
+		return nil, fmt.Errorf("the file has %d inputs, a batch may have at most %d: split the file", len(runs), state.MaxBatch)
 	}
 	return runs, nil
 }

@@ -135,7 +135,7 @@ func (c *devCmd) Run(e *env) error {
 		return err
 	}
 	defer context.AfterFunc(e.ctx, func() {
-		fmt.Fprintln(e.errs, "\nstopping: turns in flight are released, and no run is lost. Press Ctrl-C again to stop at once.")
+		fmt.Fprintf(e.errs, "\nstopping: turns in flight have %s to finish, and the next turnpike dev continues the others. Press Ctrl-C again to stop at once.\n", c.ShutdownGrace)
 	})()
 	admin := app.Admin{Addr: c.MetricsAddr, Hosts: c.Hosts, Certificate: certificate, Registry: registry, Ready: w.Ready, Log: d.Config().Logger}
 	group, ctx := errgroup.WithContext(e.ctx)
@@ -403,7 +403,7 @@ func (c *mockModelCmd) Run(e *env) error {
 	go func() { <-e.ctx.Done(); _ = server.Close() }()
 	fmt.Fprintf(os.Stderr, "mock-model at http://%s/v1\n", listener.Addr())
 	if len(cfg.Scripts)+len(cfg.Conversations) == 0 && cfg.Play == "" {
-		fmt.Fprintln(os.Stderr, "It has no responses: give some with --script, --conversations or --play.")
+		fmt.Fprintln(os.Stderr, "mock-model has no responses, so each request to it fails: start it with --script, --conversations or --play.")
 	}
 	if err := server.Serve(listener); e.ctx.Err() == nil {
 		return err

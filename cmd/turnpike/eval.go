@@ -99,7 +99,7 @@ func storeEval(e *env, report *eval.Report) {
 	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
 	if _, err := e.client.PutEvaluation(ctx, report.ID, report.Stored()); err != nil {
-		fmt.Fprintf(e.errs, "could not store the report, so keep this output: others may not see it on the page: %v\n", err)
+		fmt.Fprintf(e.errs, "the gateway did not confirm that it stored the report (%v): keep this output, since the page may not show the report\n", err)
 		return
 	}
 	fmt.Fprintf(e.errs, "the report is stored as %s: turnpike eval show prints it, and the page has it under Evaluations\n", report.ID)
@@ -175,7 +175,7 @@ func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 			o.ID = id
 			fmt.Fprintf(e.errs, "continuing evaluation %s; to start over, use --fresh\n", id)
 			if n, err := strconv.Atoi(parallel); err == nil && n != o.MaxParallel {
-				fmt.Fprintf(e.errs, "it keeps the --max-parallel with which it began: %d\n", n)
+				fmt.Fprintf(e.errs, "the evaluation began with --max-parallel %d and keeps it; to change it, start over with --fresh\n", n)
 				o.MaxParallel = n
 			}
 			return
@@ -188,7 +188,7 @@ func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 			err = os.WriteFile(string(f), fmt.Appendf(nil, "%s %d", o.ID, o.MaxParallel), 0o600)
 		}
 		if err != nil {
-			fmt.Fprintf(e.errs, "if this evaluation is interrupted, the next one starts over, because its id cannot be stored; to avoid that, make the directory writable: %v\n", err)
+			fmt.Fprintf(e.errs, "the id of this evaluation cannot be stored (%v), so if it is interrupted, the next evaluation starts over: to avoid that, make the directory writable\n", err)
 		}
 	}
 }

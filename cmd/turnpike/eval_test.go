@@ -202,7 +202,7 @@ func TestEvalThatCannotBeStored(t *testing.T) {
 		if exit(t, err) != want {
 			t.Errorf("it ended with %v, want %d", err, want)
 		}
-		for _, part := range []string{"capitals@1", "could not store the report", "the role author"} {
+		for _, part := range []string{"capitals@1", "the gateway did not confirm that it stored the report", "the role author"} {
 			if !strings.Contains(text, part) {
 				t.Errorf("it lacks %q:\n%s", part, text)
 			}

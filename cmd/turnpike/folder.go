@@ -102,7 +102,7 @@ func (f *folder) watch(ctx context.Context) error {
 		err = w.Add(f.dir)
 	}
 	if err != nil {
-		fmt.Fprintf(f.out, "changes in %s are not noticed: %v; save changed agents with turnpike agents put FILE\n", f.dir, err)
+		fmt.Fprintf(f.out, "the directory %s cannot be watched for changes (%v): save changed agents with turnpike agents put FILE\n", f.dir, err)
 		return nil
 	}
 	versions := map[string]int{}
@@ -114,7 +114,7 @@ func (f *folder) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-w.Errors:
-			fmt.Fprintf(f.out, "some changes in %s may have been missed: %v; save the changed file again\n", f.dir, err)
+			fmt.Fprintf(f.out, "some changes in %s may have been missed (%v): save the changed files again\n", f.dir, err)
 		case e := <-w.Events:
 			ext := filepath.Ext(e.Name)
 			if e.Has(fsnotify.Write|fsnotify.Create) && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
@@ -130,7 +130,7 @@ func (f *folder) watch(ctx context.Context) error {
 				a, err := f.put(ctx, file)
 				switch {
 				case err != nil:
-					fmt.Fprintf(f.out, "%v; the previous version stays in use, if there is one\n", err)
+					fmt.Fprintf(f.out, "agent not stored: %v; the previous version stays in use, if there is one: correct the file, and save it again\n", err)
 				case versions[a.Name] != a.Version:
 					versions[a.Name] = a.Version
 					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)

@@ -45,7 +45,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	req := api.ForkRequest{Turn: c.At}
 	switch {
 	case c.At != nil && c.Turn != nil:
-		errs = append(errs, errors.New("TURN and --turn mean the same: give one of them"))
+		errs = append(errs, errors.New("TURN and --turn are both given, and mean the same: remove one of them"))
 	case c.Turn != nil:
 		req.Turn = c.Turn
 	case c.At == nil:
@@ -53,7 +53,7 @@ func (c *forkCmd) request(in io.Reader) (api.ForkRequest, error) {
 	}
 	said := c.Input + c.Message
 	if c.Input != "" && c.Message != "" {
-		errs = append(errs, errors.New("INPUT and --message mean the same: give one of them"))
+		errs = append(errs, errors.New("INPUT and --message are both given, and mean the same: remove one of them"))
 	}
 	if said != "" {
 		req.Input = api.Text(said)

@@ -37,7 +37,7 @@ func TestForkRequest(t *testing.T) {
 	}
 	wrong := forkCmd{Input: "a", Message: "b", Instructions: "/none", Edit: []string{"x"}, Result: []string{"=1", "c@x=1"}}
 	_, err = wrong.request(nil)
-	for _, want := range []string{"--turn is required", "INPUT and --message mean the same", "--instructions: ", "ID=TEXT", "--result =1", "the turn after @ is not a number"} {
+	for _, want := range []string{"--turn is required", "INPUT and --message are both given", "--instructions: ", "ID=TEXT", "--result =1", "the turn after @ is not a number"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

@@ -63,7 +63,7 @@ func (c *initCmd) Run(e *env) error {
 		if _, err := os.Lstat(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		} else if err == nil {
-			return fmt.Errorf("%s exists already, so nothing was written: name another folder, or move it away", filepath.Join(c.Dir, name))
+			return fmt.Errorf("%s exists already, so nothing was written: name another folder, or move this file away", filepath.Join(c.Dir, name))
 		}
 	}
 	for _, name := range names {
@@ -177,7 +177,7 @@ func (c *openCmd) Run(e *env) error {
 		opener = "xdg-open"
 	}
 	if err := exec.CommandContext(e.ctx, opener, address).Run(); err != nil {
-		fmt.Fprintf(e.errs, "could not open a browser (%v): open the address yourself\n", err)
+		fmt.Fprintf(e.errs, "could not open a browser (%v): open the address above yourself\n", err)
 	}
 	return nil
 }

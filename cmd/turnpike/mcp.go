@@ -118,7 +118,7 @@ func (c *mcpLsCmd) sourcesOf(file string) ([]tool.Bound, error) {
 		sources = append(sources, tool.Bound{Definition: &def.Tools[i], Settings: own, Secret: c.secret})
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("agent %s has no tools of kind mcp: name another file, or a URL or command of a server", def.Name)
+		return nil, fmt.Errorf("agent %s has no tools of kind mcp: give another agent file, or the URL or the command of an MCP server", def.Name)
 	}
 	return sources, nil
 }

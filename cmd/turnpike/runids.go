@@ -67,7 +67,7 @@ func endsIn(runs []api.Run, suffix string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("no id of the newest %d runs ends in %s: correct it, or give the whole id; `turnpike ps` with --agent, --batch or -m finds older runs", len(runs), suffix)
+		return "", fmt.Errorf("no id of the newest %d runs ends in %s: correct this ending, or give the whole id; `turnpike ps` with --agent, --batch or -m finds older runs", len(runs), suffix)
 	case 1:
 		return found[0].ID, nil
 	default:

@@ -179,7 +179,7 @@ func (s submission) input(in io.Reader) (json.RawMessage, error) {
 	if s.From == "" {
 		text, err := said(s.Input, in)
 		if err == nil && s.Input == "-" && strings.TrimSpace(text) == "" {
-			err = errors.New("the input is -, but standard input is empty: pipe the input in")
+			err = errors.New("INPUT is -, which stands for standard input, but standard input is empty: pipe the input in")
 		}
 		return api.Text(text), err
 	}

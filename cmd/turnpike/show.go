@@ -20,7 +20,7 @@ type showCmd struct {
 
 func (c *showCmd) Run(e *env) error {
 	if c.Raw && c.Format != "" {
-		return errors.New("--raw and --format cannot be combined: give one of them")
+		return errors.New("--raw and --format are both given, and exclude each other: remove one of them")
 	}
 	if c.Format != "" {
 		doc, err := e.client.Export(e.ctx, c.ID, c.Format)

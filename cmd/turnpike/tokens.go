@@ -38,7 +38,7 @@ func (c *tokensCreateCmd) Run(e *env) error {
 		return e.print(token.Token, "token of "+token.User+" in "+c.File)
 	}
 	if !e.json {
-		fmt.Fprintf(e.errs, "token of %s: %s in tenant %s until %s. It is not shown again.\n", token.User, strings.Join(token.Roles, ", "), token.Tenant, token.ExpiresAt.Format(time.RFC3339))
+		fmt.Fprintf(e.errs, "created a token for %s with the roles %s in tenant %s, valid until %s. The token is shown only once: store it.\n", token.User, strings.Join(token.Roles, ", "), token.Tenant, token.ExpiresAt.Format(time.RFC3339))
 	}
 	return e.print(token, token.Text)
 }

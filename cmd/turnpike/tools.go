@@ -92,7 +92,7 @@ func (c *toolsShowCmd) Run(e *env) error {
 	}
 	i := slices.IndexFunc(services, func(s natstool.Service) bool { return s.Name == c.Name })
 	if i < 0 {
-		return fmt.Errorf("no service offers the tool %q: start it, or correct the name. A service without the discovery protocol of NATS micro is not found here, but workers can call it", c.Name)
+		return fmt.Errorf("no service offers the tool %q: start its service, or correct the name. A service without the discovery protocol of NATS micro is not found here, but workers can call it", c.Name)
 	}
 	s := services[i]
 	schema := "none: any JSON object"

@@ -61,8 +61,8 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 		{"batch hello nofile", "batch submit", "nofile"},
 		{"batch ls --limit 0", "batch ls", "--limit is 0"},
 		{"fork " + id, "fork", "--turn is required"},
-		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn mean the same"},
-		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message mean the same"},
+		{"fork " + id + " 1 --turn 1", "fork", "TURN and --turn are both given"},
+		{"fork " + id + " 1 hi --message hi", "fork", "INPUT and --message are both given"},
 		{"fork " + id + " 1 --result call", "fork", "--result call"},
 		{"fork " + id + " 1 --edit msg", "fork", "--edit msg"},
 		{"fork " + id + " 1 --instructions nofile", "fork", "nofile"},
@@ -236,7 +236,7 @@ func TestPutOfStandardInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: a\nmodel: {provider: scripted, responses: [{text: hi}]}\n": "a version 1",
 		"name: a\nmodl: x\n": "-:2:1: modl: ",
-		"name: a\nmodel: {provider: scripted, responses_file: x.json}\n":                                                "-: model.responses_file is relative",
+		"name: a\nmodel: {provider: scripted, responses_file: x.json}\n":                                                "-: model.responses_file is a path",
 		"name: b\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools: [{name: t, kind: agent, agent: none}]\n": "-:3",
 	} {
 		var out strings.Builder

@@ -103,7 +103,7 @@ func (c *webhooksTestCmd) Run(e *env) error {
 	// Do not follow redirects, as workers do not.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if err := webhook.Sample(e.ctx, client, to, values); err != nil {
-		return fmt.Errorf("the receiver did not accept the test event: correct the cause named here, or find it in the log of the receiver: %v", err) //nolint:errorlint // it is not an error of the gateway
+		return fmt.Errorf("the receiver did not accept the test event (%v): correct this cause, or find it in the log of the receiver", err) //nolint:errorlint // it is not an error of the gateway
 	}
 	return e.print(map[string]string{"delivered": c.URL}, "the receiver has accepted the event")
 }
@@ -134,7 +134,7 @@ func (c *webhooksTestCmd) throughWorker(e *env, to state.Webhook) error {
 		if err := e.print(t, strings.TrimSpace("failed  "+t.Worker+answered)); err != nil {
 			return err
 		}
-		return fmt.Errorf("the receiver did not accept the test event: correct the cause named here, or find it in the log of the receiver: %s", t.Error)
+		return fmt.Errorf("the receiver did not accept the test event (%s): correct this cause, or find it in the log of the receiver", t.Error)
 	}
 	return e.print(t, "delivered  "+t.Worker+answered)
 }

@@ -39,7 +39,7 @@ func TestFirstMistakes(t *testing.T) {
 	c.want(0, "turnpike", "version")
 	c.want(0, "go1", "--version")
 
-	c.want(1, "name: it is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
+	c.want(1, "the field name is missing", "run", file(t, "noname.yaml", "model: {provider: scripted}\n"), "hi")
 	bad := file(t, "bad.yaml", "name: bad\nmodel: {provider: scripted, responses: [{text: hi}]}\ntools:\n  - name: t\n    kind: telepathy\n    descripton: x\n")
 	c.want(1, bad+":5:5: tools[0].kind: ", "agents", "put", bad)
 	both := file(t, "both.yaml", "name: both\nmodel: {provider: scriptd, responses: [{text: hi}]}\nlimits: {max_turn: 3}\n")
