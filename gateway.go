@@ -60,7 +60,7 @@ func (k keyAuth) Authenticate(r *http.Request) (Principal, error) {
 		return Principal{}, unauthenticated(err)
 	}
 	if len(p.Grants) != 1 {
-		return Principal{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%s has roles in %d tenants: grant roles in exactly one", p.Name, len(p.Grants))
+		return Principal{}, exchange.Problem(http.StatusForbidden, api.CodeForbidden, "%s has roles in %d tenants, and this gateway accepts callers with roles in exactly 1: have its roles granted in one tenant only", p.Name, len(p.Grants))
 	}
 	return Principal{Name: p.Name, Tenant: p.Grants[0].Tenant, Roles: p.Grants[0].Roles}, nil
 }

@@ -33,7 +33,7 @@ func newGoKind(tools []Tool) (*goKind, error) {
 	var errs []error
 	add := func(name string, call tool.Func) {
 		if _, twice := k.calls[name]; twice {
-			errs = append(errs, fmt.Errorf("two tools have the name %q (the probe of a tool has its name with _probe): rename one", name))
+			errs = append(errs, fmt.Errorf("two tools have the name %q (a probe counts as a tool, and its name ends with _probe): rename one of the tools", name))
 		}
 		k.calls[name] = call
 	}
@@ -58,17 +58,17 @@ func (t Tool) check() []error {
 	errs := append([]error(nil), t.faults...)
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.call == nil {
-		refuse("its function is nil: pass one to NewTool")
+		refuse("the function of the tool is nil: pass a function to NewTool")
 	}
 	if t.retry > 0 && !t.def.Idempotent {
-		refuse("the tool has Retries, which need Idempotent: add Idempotent")
+		refuse("the tool has the option Retries without the option Idempotent: add Idempotent, or remove Retries")
 	}
 	if p := t.probe; p != nil {
 		if p.call == nil {
-			refuse("the function of Probe is nil: pass one")
+			refuse("the function of the option Probe is nil: pass a function, or remove Probe")
 		}
 		if p.in != t.in || p.out != t.out {
-			refuse("Probe has the types (%s) (%s), but the tool (%s) (%s): use the same", p.in, p.out, t.in, t.out)
+			refuse("the function of the option Probe has arguments of type %s and results of type %s, but the tool's function has %s and %s: use the same types in both", p.in, p.out, t.in, t.out)
 		}
 	}
 	// The checks of an agent's definition find the rest.

@@ -157,16 +157,16 @@ func (o Options) checked() (*goKind, error) {
 		errs = append(errs, access.CheckTenant(o.Tenant))
 	}
 	if typedNil(o.Store) {
-		refuse("Store is a nil %T: leave the field unset", o.Store)
+		refuse("Store holds a nil %T: set a store, or leave Store unset", o.Store)
 	}
 	if typedNil(o.Bus) {
-		refuse("Bus is a nil %T: leave the field unset", o.Bus)
+		refuse("Bus holds a nil %T: set a bus, or leave Bus unset", o.Bus)
 	}
 	if o.Bus != nil && o.Store == nil && o.Redis.URL == "" {
-		refuse("Bus is set, but neither Store nor Redis.URL: set one of them")
+		refuse("Bus is set, but neither Store nor Redis.URL is set: set one of these two")
 	}
 	if o.Store != nil && o.Redis.URL != "" {
-		refuse("Store and Redis.URL are both set: set one of them")
+		refuse("Store and Redis.URL are both set: unset one of them")
 	}
 	if o.NATS.Replicas < 0 {
 		refuse("NATS.Replicas is %d: set 1 to 5", o.NATS.Replicas)
@@ -216,7 +216,7 @@ func (o Options) checked() (*goKind, error) {
 			refuse("Kinds[%q] is nil: remove it, or set a kind", name)
 		}
 		if name == toolspec.Go {
-			refuse("Kinds has %q, the kind of Tools: register its tools in Tools instead", name)
+			refuse("Kinds has the name %q, which is reserved for the tools in Options.Tools: remove it from Kinds, and register its tools in Options.Tools", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.HookKinds)) {
@@ -233,7 +233,7 @@ func (o OIDC) provider() (*access.OIDC, error) {
 		return nil, nil
 	}
 	if o.Issuer == "" || o.Audience == "" {
-		return nil, fmt.Errorf("OIDC.Issuer is %q and Audience is %q: set both", o.Issuer, o.Audience)
+		return nil, fmt.Errorf("OIDC.Issuer is %q and OIDC.Audience is %q, and one of them is empty: set both, or none", o.Issuer, o.Audience)
 	}
 	return access.NewOIDC(access.OIDCConfig{Issuer: o.Issuer, Audience: o.Audience, Claims: o.Claims})
 }

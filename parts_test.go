@@ -39,7 +39,7 @@ func TestFromEnv(t *testing.T) {
 		t.Errorf("options %+v", o)
 	}
 	_, err := turnpike.Open(t.Context(), o)
-	for _, want := range []string{`TURNPIKE_LEASE is "soon": set a duration such as 30s`, `TURNPIKE_MAX_RESULT is "many": set a whole number`, "OIDC.Issuer is \"https://id.example.com\" and Audience is \"\""} {
+	for _, want := range []string{`TURNPIKE_LEASE is "soon": set a duration such as 30s`, `TURNPIKE_MAX_RESULT is "many": set a whole number`, "OIDC.Issuer is \"https://id.example.com\" and OIDC.Audience is \"\""} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -73,12 +73,12 @@ func (t *Tool) checkedSchema(infer func() (*jsonschema.Schema, error)) *jsonsche
 	var err error
 	if len(t.def.Schema) > 0 {
 		if err = json.Unmarshal(t.def.Schema, &s); err != nil {
-			err = fmt.Errorf("the option Schema has no valid JSON Schema (%w): correct it", err)
+			err = fmt.Errorf("the option Schema is not a valid JSON Schema (%w): correct it", err)
 		}
 	} else if s, err = infer(); err != nil {
 		err = fmt.Errorf("the type %s has no JSON Schema (%w): use other types, or the option Schema", t.in, err)
 	} else if s.Type != "object" {
-		err = fmt.Errorf("the type of its arguments is %s: use a struct or a map", t.in)
+		err = fmt.Errorf("arguments must be a JSON object, but those of the tool's function have the type %s: use a struct or a map", t.in)
 	}
 	var resolved *jsonschema.Resolved
 	if err == nil {

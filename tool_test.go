@@ -286,10 +286,10 @@ func TestOpenReportsMistakes(t *testing.T) {
 		t.Fatal("Open accepts all of these options")
 	}
 	for _, want := range []string{
-		"Store is a nil *turnpike_test.nilStore", "tenant \"No Tenant\"", "LeaseDuration is -1ns", "NATS.Replicas is -1",
-		"Tools[0] nothing: its function is nil", `two tools have the name "twice" (the probe of a tool has its name with _probe): rename one`, "Tools[3] bad name: ", "Tools[4] number: schema: ", "Tools[5] function: schema: ",
-		"Tools[6] schema: schema: ", "Tools[7] list: ", "Tools[8] rule: ", "Tools[9] risk: ", "Tools[10] retries: the tool has Retries", "retries is -1", "timeout is -1ns", "max calls is 0",
-		"Tools[12] probe: Probe has the types (turnpike_test.answer)", "Tools[13] noprobe: the function of Probe is nil", "Tools[14]: the tool is a zero value", `Models["none"] is nil`,
+		"Store holds a nil *turnpike_test.nilStore", "tenant \"No Tenant\"", "LeaseDuration is -1ns", "NATS.Replicas is -1",
+		"Tools[0] nothing: the function of the tool is nil", `two tools have the name "twice" (a probe counts as a tool, and its name ends with _probe): rename one of the tools`, "Tools[3] bad name: ", "Tools[4] number: schema: ", "Tools[5] function: schema: ",
+		"Tools[6] schema: schema: ", "Tools[7] list: ", "Tools[8] rule: ", "Tools[9] risk: ", "Tools[10] retries: the tool has the option Retries", "retries is -1", "timeout is -1ns", "max calls is 0",
+		"Tools[12] probe: the function of the option Probe has arguments of type turnpike_test.answer", "Tools[13] noprobe: the function of the option Probe is nil", "Tools[14]: the tool is a zero value", `Models["none"] is nil`,
 		"Retention.Completed is 1s: set 1m0s or more", "Retention.Failed is -1ns",
 	} {
 		if !strings.Contains(err.Error(), want) {
