@@ -99,7 +99,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 		return nil, nil, err
 	}
 	if s.Type != "object" {
-		return nil, nil, fmt.Errorf("the type of the arguments is %v: use a struct or a map", reflect.TypeFor[In]())
+		return nil, nil, fmt.Errorf("arguments must be a JSON object, but those of the tool's function have the type %v: use a struct or a map", reflect.TypeFor[In]())
 	}
 	resolved, err := s.Resolve(nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func inspect[In any]() (check func(raw json.RawMessage, into *In) error, schema 
 	return func(raw json.RawMessage, into *In) error {
 		var args map[string]any
 		if err := json.Unmarshal(raw, &args); err != nil || args == nil {
-			return errors.New("the arguments are not a JSON object: send one")
+			return errors.New("they are not a JSON object: send one")
 		}
 		if err := resolved.Validate(args); err != nil {
 			return err

@@ -146,14 +146,14 @@ func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
 	bad := map[string]toolkit.Tool{
-		"the name":                      {Name: "a.b", Handler: nothing},
-		"no handler":                    {Name: "t"},
-		"its schema":                    {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
-		"not a JSON object":             {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},
-		"its version":                   {Name: "t", Handler: nothing, Version: "one"},
-		"the type of the arguments is ": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
-		"is interface {}: use a struct": toolkit.Func("t", "", func(context.Context, toolkit.Call, any) (int, error) { return 0, nil }),
-		"make tool t":                   toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
+		"the name":                        {Name: "a.b", Handler: nothing},
+		"no handler":                      {Name: "t"},
+		"its schema":                      {Name: "t", Handler: nothing, Schema: json.RawMessage("{")},
+		"not a JSON object":               {Name: "t", Handler: nothing, Schema: json.RawMessage("true")},
+		"its version":                     {Name: "t", Handler: nothing, Version: "one"},
+		"have the type int: use a struct": toolkit.Func("t", "", func(context.Context, toolkit.Call, int) (int, error) { return 0, nil }),
+		"type interface {}: use a struct": toolkit.Func("t", "", func(context.Context, toolkit.Call, any) (int, error) { return 0, nil }),
+		"make tool t":                     toolkit.Func("t", "", func(context.Context, toolkit.Call, struct{ C chan int }) (int, error) { return 0, nil }),
 	}
 	for want, tool := range bad {
 		// If a tool is invalid, the tools served before it are stopped.
