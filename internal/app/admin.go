@@ -130,7 +130,7 @@ func ofThisMachine(h http.Handler) http.Handler {
 		}
 		if text := r.FormValue("seconds"); text != "" {
 			if seconds, err := strconv.ParseFloat(text, 64); err != nil || !(seconds >= 0 && seconds <= maxProfile) {
-				http.Error(w, fmt.Sprintf("seconds is not valid: give a number from 0 to %d", maxProfile), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("seconds is %.40q: give a number from 0 to %d", text, maxProfile), http.StatusBadRequest)
 				return
 			}
 		}

@@ -58,7 +58,7 @@ func (c AuthConfig) Callers(store state.Documents) (access.Authenticator, *acces
 	}
 	if len(ways) == 0 || slices.Contains(ways, authNone) {
 		if len(ways) > 1 {
-			return nil, nil, errors.New("TURNPIKE_AUTH has none together with others: set it to none, keys, oidc or keys,oidc")
+			return nil, nil, errors.New("TURNPIKE_AUTH has the value none together with others: set it to none, keys, oidc or keys,oidc")
 		}
 		return nil, nil, nil
 	}

@@ -52,7 +52,7 @@ func (c TLSConfig) Certificate(ctx context.Context, log *slog.Logger) (*Certific
 	p := &Certificate{cert: c.TLSCertFile, key: c.TLSKeyFile, log: log}
 	text, pair, err := p.read()
 	if err != nil {
-		return nil, fmt.Errorf("TLS with %s and %s: %w: set TURNPIKE_TLS_CERT_FILE and TURNPIKE_TLS_KEY_FILE to the PEM files of a certificate and its private key", c.TLSCertFile, c.TLSKeyFile, err)
+		return nil, fmt.Errorf("the TLS certificate %s and its private key %s cannot be used: %w: set TURNPIKE_TLS_CERT_FILE and TURNPIKE_TLS_KEY_FILE to the PEM files of a certificate and its private key", c.TLSCertFile, c.TLSKeyFile, err)
 	}
 	p.take(text, pair)
 	go p.follow(ctx)

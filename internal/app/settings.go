@@ -109,7 +109,7 @@ func readFile(path string) (*file, error) {
 	for key, v := range values {
 		name := strings.ReplaceAll(key, "_", "-")
 		if _, twice := f.values[name]; twice {
-			return nil, fmt.Errorf("read settings %s: %s occurs twice, with - and with _: remove one", path, name)
+			return nil, fmt.Errorf("read settings %s: the key %s occurs twice, once written with - and once with _: remove one", path, name)
 		}
 		f.values[name] = v
 	}

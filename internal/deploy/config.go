@@ -146,7 +146,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("lease is %s: set more than 0 (TURNPIKE_LEASE; in Go, LeaseDuration)", c.Lease))
 	}
 	if c.Bus != nil && c.Store == nil && c.RedisURL == "" {
-		errs = append(errs, errors.New("Bus is set, but neither Store nor RedisURL: set one of them"))
+		errs = append(errs, errors.New("Bus is set, but neither Store nor RedisURL is set: set one of these two"))
 	}
 	if c.MaxResult < 0 || c.MaxResult > effect.MaxTurnAnswers {
 		errs = append(errs, fmt.Errorf("max result is %d bytes: set 1 to %d, which all results of a turn may have together (TURNPIKE_MAX_RESULT; in Go, MaxResult)", c.MaxResult, effect.MaxTurnAnswers))

@@ -193,7 +193,7 @@ func (d *Deployment) guard(ctx context.Context, store *redisstore.Store, b *nats
 	d.watch = restore.NewWatch(store, b, d.cfg.Logger)
 	d.review = restore.NewReview(d.watch, store, b)
 	if err := d.watch.Look(ctx); err != nil {
-		d.cfg.Logger.Warn("cannot check whether the store is an older copy, this process retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
+		d.cfg.Logger.Warn("cannot check whether the store was replaced by an older copy of its data, this process retries", "error", err, "hint", "run `turnpike doctor`: the store or NATS may be unreachable or refuse the operation")
 	}
 	d.Store, d.Bus = d.watch.Store(store), d.watch.Bus(b)
 	d.background(ctx, d.watch.Run)

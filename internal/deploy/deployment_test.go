@@ -187,7 +187,7 @@ func TestParts(t *testing.T) {
 	if cfg := d.Config(); cfg.Prefix != "turnpike" || cfg.Lease != 25*time.Second || cfg.Replicas != 1 {
 		t.Errorf("defaults: %+v", cfg)
 	}
-	if _, err := d.NewWorker(worker.Config{LeaseDuration: time.Second}); err == nil || !strings.Contains(err.Error(), "lease of the worker is 1s, that of the deployment 25s") {
+	if _, err := d.NewWorker(worker.Config{LeaseDuration: time.Second}); err == nil || !strings.Contains(err.Error(), "LeaseDuration of the worker is 1s, that of its deployment is 25s") {
 		t.Errorf("a separate lease duration: %v", err)
 	}
 	if _, err := d.NewWorker(worker.Config{}); err != nil {

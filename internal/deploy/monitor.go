@@ -49,7 +49,7 @@ func (d *Deployment) monitor() error {
 }
 
 // errNoCause is the error of a lost connection for which the client has none.
-var errNoCause = errors.New("the connection has ended, and the client knows no cause: check that the NATS server runs and that the network reaches it")
+var errNoCause = errors.New("the connection to NATS has ended, and the NATS client reports no cause: check that the NATS server runs and that the network reaches it")
 
 // watchNATS reports the connection as c until ctx ends.
 func watchNATS(ctx context.Context, c *monitor.Connection, nc *nats.Conn) {

@@ -23,7 +23,7 @@ import (
 // policies in the store. The error names settings that are invalid or contradict those of the deployment.
 func (d *Deployment) NewWorker(cfg worker.Config) (*worker.Worker, error) {
 	if cfg.LeaseDuration != 0 && cfg.LeaseDuration != d.cfg.Lease {
-		return nil, fmt.Errorf("lease of the worker is %s, that of the deployment %s: set the same in both", cfg.LeaseDuration, d.cfg.Lease)
+		return nil, fmt.Errorf("LeaseDuration of the worker is %s, that of its deployment is %s: set the same in both, or leave that of the worker unset", cfg.LeaseDuration, d.cfg.Lease)
 	}
 	if err := relations(d.cfg, cfg); err != nil {
 		return nil, err

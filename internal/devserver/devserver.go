@@ -143,7 +143,7 @@ func start(opts *server.Options, log *slog.Logger) (*server.Server, error) {
 		if ok {
 			return srv, nil
 		}
-		err = fmt.Errorf("the embedded NATS server was not ready within %v: do what its lines in this log say; if it has none, check that the disk is neither full nor slow, and start again", startTimeout)
+		err = fmt.Errorf("the embedded NATS server was not ready within %v: correct what it reports in this log; if it reports nothing, check that the disk is neither full nor slow, and start again", startTimeout)
 	case err = <-out.fatal:
 	}
 	srv.Shutdown()

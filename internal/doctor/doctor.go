@@ -40,7 +40,7 @@ func allFindings(ctx context.Context, cfg deploy.Config, secretsDir string, skip
 	options, err := cfg.NATSLogin.Options()
 	if err != nil {
 		skipped.add("the login at NATS is not valid", slices.Concat(busChecks, []string{"redis", "store"}, agentChecks)...)
-		return append(settings, state.Finding{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/how-to/secure-a-deployment.md"})
+		return append(settings, state.Finding{Name: "nats: login", Fatal: true, Detail: err.Error(), Remedy: "correct the setting that this finding names: docs/how-to/secure-a-deployment.md"})
 	}
 	findings := settings
 	var named namedRuns
@@ -72,7 +72,7 @@ func redisFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secret
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
 	if err != nil {
 		skipped.add("the settings of Redis are not valid", append([]string{"redis: server", "redis: maxmemory-policy", "redis: appendonly", "redis: confirm", "redis: clock", "redis: writes", "store: restore", "store: lost runs"}, agentChecks...)...)
-		return []state.Finding{{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here; if none is named, correct TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"}}
+		return []state.Finding{{Name: "redis: settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting that this finding names; if it names none, correct TURNPIKE_REDIS_URL or TURNPIKE_REDIS_CONFIRM"}}
 	}
 	defer s.Close()
 	found := s.Check(ctx)
@@ -109,7 +109,7 @@ func redisFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secret
 // settingsFindings reports settings with which gateways and workers do not start.
 func settingsFindings(cfg deploy.Config, secretsDir string) []state.Finding {
 	if err := errors.Join(cfg.Validate(), definition.Secrets{Dir: secretsDir}.CheckDir()); err != nil {
-		return []state.Finding{{Name: "settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting named here: docs/reference/settings.md"}}
+		return []state.Finding{{Name: "settings", Fatal: true, Detail: err.Error(), Remedy: "correct the setting that this finding names: docs/reference/settings.md"}}
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func TestDoctorConfirm(t *testing.T) {
 	}
 	missing := filepath.Join(t.TempDir(), "password")
 	cfg.RedisConfirm, cfg.RedisLogin.Password = "off", redisstore.Secret{Name: "TURNPIKE_REDIS_PASSWORD", File: missing}
-	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Detail, missing) || !strings.HasPrefix(f.Remedy, "correct the setting named here; ") {
+	if f := found(t, cfg, "redis: settings"); !f.Fatal || !strings.Contains(f.Detail, missing) || !strings.HasPrefix(f.Remedy, "correct the setting that this finding names; ") {
 		t.Errorf("%+v", f)
 	}
 	cfg.RedisLogin = redisstore.Login{}

@@ -49,7 +49,7 @@ func StartMeters(ctx context.Context, service string, registry *prometheus.Regis
 			exporter, err = otlpmetrichttp.New(ctx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("start the export of metrics: %w: correct the OTEL_EXPORTER_OTLP_ variables", err)
+			return nil, fmt.Errorf("start the export of metrics: %w: correct the environment variables that begin with OTEL_EXPORTER_OTLP_", err)
 		}
 		complain(log)
 		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))

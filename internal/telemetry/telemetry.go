@@ -124,7 +124,7 @@ func Start(ctx context.Context, service string, log *slog.Logger) (*Exporter, er
 	}
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("start the export of traces: %w: correct the OTEL_EXPORTER_OTLP_ variables", err)
+		return nil, fmt.Errorf("start the export of traces: %w: correct the environment variables that begin with OTEL_EXPORTER_OTLP_", err)
 	}
 	of, err := about(ctx, service)
 	if err != nil {

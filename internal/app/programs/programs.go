@@ -56,7 +56,7 @@ func Finding(cfg standard.Confinement) state.Finding {
 	f := state.Finding{Name: "MCP programs"}
 	c, err := confine.New(confine.Config(cfg))
 	if err != nil {
-		f.Detail, f.Remedy = err.Error(), "correct the setting named here"
+		f.Detail, f.Remedy = err.Error(), "correct the setting that this finding names"
 		return f
 	}
 	r := c.Report()
