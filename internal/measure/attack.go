@@ -72,7 +72,7 @@ func attack(ctx context.Context, t *trial) error {
 		grown := p.Peak() - p.before
 		t.figure(Figure{Name: p.Name + " grows by at most", Value: mib(grown), Unit: "MiB", Most: mib(p.most)})
 		if grown > p.most || p.Exits() > 0 {
-			t.fail("%s has grown by %d MiB, at most %d are allowed, and has ended %d times", p.Name, grown>>20, p.most>>20, p.Exits())
+			t.fail("the process %s has grown by %d MiB (at most %d are allowed) and has ended %d times (0 are allowed): find the cause in its log", p.Name, grown>>20, p.most>>20, p.Exits())
 		}
 	}
 	if afterwards == 0 {

@@ -170,7 +170,7 @@ func (w *threeWorkers) resultsTaken(ctx context.Context) error {
 			}
 			said, err := json.Marshal(messages)
 			if err == nil && !strings.Contains(string(said), toolSaid) {
-				w.fail("run %s does not have the result of its call: %.300s", id, said)
+				w.fail("run %s lacks the result %q of its tool call, which the paused worker should have handed in: find the reason in the logs of the workers, and report this bug in Turnpike; the messages of the run are %.300s", id, toolSaid, said)
 			}
 			return err
 		})

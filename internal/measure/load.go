@@ -462,7 +462,7 @@ func messages(ctx context.Context, t *trial) error {
 		return err
 	}
 	if t.model.largest < t.n*9/10 {
-		t.fail("the largest request to the model has %d bytes, want %d or more", t.model.largest, t.n*9/10)
+		t.fail("the largest request to the model has %d bytes, want %d or more, so the model did not get the whole history: report this bug in Turnpike", t.model.largest, t.n*9/10)
 	}
 	var readers errgroup.Group
 	for range 8 {

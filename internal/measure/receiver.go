@@ -203,7 +203,7 @@ func (r *eventReceiver) tally(fail func(format string, args ...any)) tally {
 		fail("%s", text)
 	}
 	if len(r.events) != r.want || len(r.runs) != r.want/eventsPerRun {
-		fail("%d events of %d runs came, want %d of %d", len(r.events), len(r.runs), r.want, r.want/eventsPerRun)
+		fail("the receiver of webhooks got %d events of %d runs, want %d of %d: find the failed deliveries in the logs of the workers", len(r.events), len(r.runs), r.want, r.want/eventsPerRun)
 	}
 	got := tally{requests: r.requests, failed: r.failed}
 	for _, e := range r.events {

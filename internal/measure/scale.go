@@ -261,12 +261,12 @@ func bomb(ctx context.Context, t *trial) error {
 	t.figure(Figure{Name: "cancellation to the creation of the last run", Value: max(0, now.created.Sub(cancelled).Seconds()), Unit: "s", Most: 0.5})
 	t.figure(Figure{Name: "cancellation to the end of the last run", Value: now.ended.Sub(cancelled).Seconds(), Unit: "s", Most: 10, Note: fmt.Sprintf("of %d runs", now.runs)})
 	if now.runs > t.n+1 {
-		t.fail("the tree has %d runs below its root, at most %d are allowed", now.runs-1, t.n)
+		t.fail("the tree of runs has %d runs below its root, at most %d are allowed: report this bug in Turnpike", now.runs-1, t.n)
 	}
 	rig.Pause(ctx, t.steadyFor())
 	later, err := t.tree(ctx, "bomb")
 	if err == nil && (later.live > 0 || later.runs > now.runs) {
-		t.fail("the tree was at rest with %d runs, and later has %d, of which %d have not ended", now.runs, later.runs, later.live)
+		t.fail("after its cancellation the tree of runs had %d runs, all ended, and later has %d, of which %d have not ended: report this bug in Turnpike", now.runs, later.runs, later.live)
 	}
 	return err
 }
@@ -333,7 +333,7 @@ func children(ctx context.Context, t *trial) error {
 	}
 	n, want := leaves.runs+branches.runs, agent.MaxChildren*below
 	if live := leaves.live + branches.live; n != want || live > 0 || root.Status != string(state.Completed) {
-		t.fail("the run is %s; it has %d runs below it, want %d, and %d of them have not ended", root.Status, n, want, live)
+		t.fail("the root of the tree is %s, want completed; it has %d runs below it, want %d; %d of them have not ended, want 0: find the cause in the logs of the workers", root.Status, n, want, live)
 	}
 	t.figure(Figure{Name: "the last run is created after the first", Value: leaves.created.Sub(root.CreatedAt.Time).Seconds(), Unit: "s", Most: 5})
 	t.figure(Figure{Name: "all have ended", Value: root.FinishedAt.Sub(root.CreatedAt.Time).Seconds(), Unit: "s"})

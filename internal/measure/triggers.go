@@ -115,7 +115,7 @@ func (t *trial) madeOf(ctx context.Context, sent []time.Time) (made []time.Time,
 		for _, run := range page.Runs {
 			n, err := strconv.Atoi(run.Metadata["number"])
 			if err != nil || n < 0 || n >= len(made) {
-				return nil, fmt.Errorf("run %s is of the unexpected message %q", run.ID, run.Metadata["number"])
+				return nil, fmt.Errorf("run %s has the message number %q in its metadata, want 0 to %d: report this bug in Turnpike", run.ID, run.Metadata["number"], len(made)-1)
 			}
 			if !made[n].IsZero() {
 				t.fail("message %d has two runs", n)
