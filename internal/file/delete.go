@@ -55,7 +55,7 @@ func (s *Files) remove(ctx context.Context, tenant, id string, selected func(*re
 			return s.purge(ctx, tenant, id)
 		}
 	}
-	return fmt.Errorf("file %s: other requests are changing it: %w", id, state.ErrChanged)
+	return fmt.Errorf("file %s was not deleted, since other requests keep changing it: %w", id, state.ErrChanged)
 }
 
 // settle waits until no deletion of a file is undecided, and returns nil if the file still exists, or a *MissingError.
@@ -88,7 +88,7 @@ func (s *Files) settle(ctx context.Context, tenant, id string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("file %s: another request is deleting it: %w", id, state.ErrChanged)
+	return fmt.Errorf("file %s cannot be used, since another request is deleting it: %w", id, state.ErrChanged)
 }
 
 // pause waits a moment for another process.

@@ -32,7 +32,7 @@ var (
 	// ErrUnconsumedSignals reports a commit that would end a run while its inbox holds
 	// signals that the turn has not consumed. The store changed nothing: see
 	// Commit.RequireInboxConsumed.
-	ErrUnconsumedSignals = errors.New("signals arrived after the turn was claimed")
+	ErrUnconsumedSignals = errors.New("the run cannot end yet, since signals arrived after its turn was claimed: apply these signals, and commit again")
 )
 
 // NotWaitingError reports a signal that the run does not wait for: it never did, another signal was

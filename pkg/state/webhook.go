@@ -87,10 +87,10 @@ func (s *SecretReferences) UnmarshalJSON(data []byte) error {
 	}
 	var all []string
 	if err := json.Unmarshal(data, &all); err != nil {
-		return fmt.Errorf("%.100s is neither a string nor a list of strings: write a reference such as \"secret://WEBHOOK\", or a list of them", data)
+		return fmt.Errorf("the reference to a secret is %.100s, neither a string nor a list of strings: write one such as \"secret://WEBHOOK\", or a list of them", data)
 	}
 	if len(all) == 0 {
-		return errors.New("an empty list has no reference: write one such as \"secret://WEBHOOK\", or omit secret to send unsigned events")
+		return errors.New("the list of references to secrets is empty: write one such as \"secret://WEBHOOK\", or omit secret to send unsigned events")
 	}
 	*s = all
 	return nil

@@ -58,5 +58,5 @@ func Create(n state.NewRun, create func() (state.Created, error), free func(stat
 			return state.Created{}, err
 		}
 	}
-	return state.Created{}, fmt.Errorf("create run: its idempotency key named a run that was deleted, %d times in a row: retry with the same key", keyTries)
+	return state.Created{}, fmt.Errorf("create run: its idempotency key named a deleted run in each of %d tries: retry with the same key", keyTries)
 }

@@ -109,7 +109,7 @@ func (p *Packer) TimeOr(field int, t time.Time) {
 		return
 	}
 	if !Writable(t) {
-		p.Err = fmt.Errorf("a time is in the year %d: RFC 3339 can write the years 0 to 9999 only: use a time in these years", t.UTC().Year())
+		p.Err = fmt.Errorf("a time is in the year %d, which RFC 3339 cannot write: use a time in the years 0 to 9999", t.UTC().Year())
 	}
 	p.Num(field, t.UnixMilli())
 }

@@ -131,7 +131,7 @@ func AppendTime(b []byte, t time.Time) ([]byte, error) {
 		return append(b, "null"...), nil
 	}
 	if !Writable(t) {
-		return b, fmt.Errorf("a time is in the year %d: RFC 3339 can write the years 0 to 9999 only: use a time in these years", t.UTC().Year())
+		return b, fmt.Errorf("a time is in the year %d, which RFC 3339 cannot write: use a time in the years 0 to 9999", t.UTC().Year())
 	}
 	u := t.UTC()
 	year, month, day := u.Date()

@@ -79,7 +79,7 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	}
 	q := b.queues[t.Queue()]
 	if q == nil {
-		return fmt.Errorf("publish turn: there is no queue %q of turns", t.Queue())
+		return fmt.Errorf("publish turn of run %s: its priority is %q: set high, normal or low", t.Run, t.Priority)
 	}
 	if id == "" || b.first(b.seen, id) {
 		q.push(&item{turn: t})

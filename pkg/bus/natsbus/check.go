@@ -55,7 +55,7 @@ func (b *Bus) CheckWrites(ctx context.Context) state.Finding {
 		f.OK, f.Detail = false, err.Error()
 		f.Remedy = "find the cause in the log of nats-server and with `nats stream report`: the disk or the account may be full (max_file_store), or the stream sealed or without a leader. Restart nats-server after you have freed a full disk: it refuses further writes until then"
 		if denied := b.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
-			f.Broken, f.Detail, f.Remedy = false, "unknown: "+denied.Error(), "run doctor with the NATS user of a gateway, which may write"
+			f.Broken, f.Detail, f.Remedy = false, "unknown: "+denied.Error(), "run `turnpike doctor` with the NATS user of a gateway, which may write to the streams"
 		}
 	}
 	return f

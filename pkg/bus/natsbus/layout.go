@@ -80,7 +80,7 @@ func (l *layout) validate() error {
 	case len(all) != len(slices.Compact(slices.Clone(all))):
 		return errors.New("it lists a stream twice")
 	case all[0] < firstStream || all[len(all)-1] >= l.Next:
-		return fmt.Errorf("the number of a stream is not between %d and %d", firstStream, l.Next-1)
+		return fmt.Errorf("its streams have numbers from %d to %d, but %d to %d are allowed", all[0], all[len(all)-1], firstStream, l.Next-1)
 	default:
 		return nil
 	}
@@ -217,7 +217,7 @@ func (ts *turnStreams) spread(ctx context.Context, n int) error {
 	if unwritten != nil {
 		return fmt.Errorf("the list of turn streams cannot be written (%w): run `turnpike doctor`: NATS may be unreachable or have no storage left", unwritten)
 	}
-	return errors.New("other processes keep changing the number of streams: set the same TURNPIKE_TURN_STREAMS (in Go, NATS.TurnStreams) in all gateways and workers")
+	return errors.New("other processes keep changing the number of turn streams: set the same TURNPIKE_TURN_STREAMS (in Go, NATS.TurnStreams) in all gateways and workers")
 }
 
 func notMoved(err error) error {

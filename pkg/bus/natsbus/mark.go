@@ -37,10 +37,10 @@ func (b *Bus) findMark(ctx context.Context) (mark record, last uint64, err error
 		}
 	}
 	if err == nil && last > 0 {
-		err = fmt.Errorf("message %d of stream %s is not such a counter, although only Turnpike may write there: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
+		err = fmt.Errorf("message %d of stream %s is not a counter, although only Turnpike may write there: remove it with `nats stream rmm %s %d`", last, stream, stream, last)
 	}
 	if err != nil {
-		err = fmt.Errorf("read from NATS the counter that reveals an older copy of the store: %w", err)
+		err = fmt.Errorf("read from NATS the counter that shows whether the store is an older copy: %w", err)
 	}
 	return record{}, last, err
 }
@@ -75,7 +75,7 @@ func (b *Bus) ReplaceMark(ctx context.Context, data []byte, revision uint64) (mo
 	case errors.Is(err, errMoved):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("write to NATS the counter that reveals an older copy of the store: %w", err)
+		return false, fmt.Errorf("write to NATS the counter that shows whether the store is an older copy: %w", err)
 	default:
 		return false, nil
 	}

@@ -47,7 +47,7 @@ func ParseKeys(text string) (Keys, error) {
 		case word == wordUnsigned && len(k.secrets) > 0:
 			k.unsigned = true
 		case word == wordUnsigned:
-			return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there is no key before the word unsigned: write the key first")
+			return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): the word unsigned has no key before it: write the key first, then unsigned")
 		case len(word) < minKey:
 			return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): a key has %d bytes, the minimum is %d: generate one with `openssl rand -hex 32`", len(word), minKey)
 		default:
@@ -55,10 +55,10 @@ func ParseKeys(text string) (Keys, error) {
 		}
 	}
 	if len(k.secrets) > maxKeys {
-		return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there are %d, at most %d are allowed: keep the new one and the previous one", len(k.secrets), maxKeys)
+		return Keys{}, fmt.Errorf("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there are %d keys, at most %d are allowed: keep the new key and the previous one", len(k.secrets), maxKeys)
 	}
 	if strings.TrimSpace(text) != "" && len(k.secrets) == 0 {
-		return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): there are separators and no key: generate one with `openssl rand -hex 32`")
+		return Keys{}, errors.New("bus keys (TURNPIKE_BUS_KEYS or TURNPIKE_BUS_KEYS_FILE; in Go, NATS.Keys): the value has separators but no key: generate one with `openssl rand -hex 32`")
 	}
 	return k, nil
 }

@@ -244,7 +244,7 @@ func TestUnsigned(t *testing.T) {
 func TestParseKeys(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"short": "5 bytes", "unsigned": "before the word unsigned", ",": "no key", oldKey + ",short": "5 bytes", strings.Repeat(oldKey+",", 5): "at most 4",
+		"short": "5 bytes", "unsigned": "the word unsigned has no key before it", ",": "no key", oldKey + ",short": "5 bytes", strings.Repeat(oldKey+",", 5): "at most 4",
 		"": "", "\n": "", oldKey: "", oldKey + "\n" + newKey + "\n": "", oldKey + ", unsigned": "",
 	} {
 		_, err := natsbus.ParseKeys(text)

@@ -22,7 +22,7 @@ import (
 // PublishTurn implements bus.Turns.
 func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 	if !slices.Contains(state.Priorities(), t.Priority) {
-		return fmt.Errorf("publish turn: there is no queue %q of turns", t.Queue())
+		return fmt.Errorf("publish turn of run %s: its priority is %q: set high, normal or low", t.Run, t.Priority)
 	}
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -84,7 +84,7 @@ func (ts *turnStreams) Backlog(ctx context.Context) (state.Backlog, error) {
 			return nil // a worker has fetched it in the meantime
 		}
 		if err != nil {
-			return fmt.Errorf("read the oldest message of %s in %s: %w", info.Name, info.Stream, err)
+			return fmt.Errorf("read the oldest message of consumer %s in stream %s: %w", info.Name, info.Stream, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()

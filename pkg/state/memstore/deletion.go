@@ -128,7 +128,7 @@ func (s *Store) DeletedOfBatch(_ context.Context, first state.RunID) (state.Dele
 	defer s.mu.Unlock()
 	b, ok := s.batches[first]
 	if !ok || !b.until.IsZero() && !s.now().Before(b.until) {
-		return state.DeletedBatch{}, fmt.Errorf("deleted runs of the batch of %s: %w", first, state.ErrNotFound)
+		return state.DeletedBatch{}, fmt.Errorf("deleted runs of the batch that begins with run %s: %w", first, state.ErrNotFound)
 	}
 	return b.DeletedBatch, nil
 }

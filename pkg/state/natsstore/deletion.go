@@ -155,7 +155,7 @@ func (s *Store) deletedBatch(ctx context.Context, first state.RunID) (b state.De
 		seq, err = m.Sequence, json.Unmarshal(m.Data, &b)
 	}
 	if err != nil {
-		err = fmt.Errorf("read deleted runs of the batch of %s: %w", first, err)
+		err = fmt.Errorf("read deleted runs of the batch that begins with run %s: %w", first, err)
 	}
 	return b, seq, err
 }

@@ -123,7 +123,7 @@ func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name stri
 func (s *Store) documentSubjects(ctx context.Context, kind state.DocumentKind) (map[string]uint64, error) {
 	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.documentSubject(kind, "")+"*"))
 	if err != nil {
-		return nil, fmt.Errorf("read from JetStream what is stored of kind %s: %w", kind, err)
+		return nil, fmt.Errorf("list the stored documents of kind %s in JetStream: %w", kind, err)
 	}
 	return info.State.Subjects, nil
 }

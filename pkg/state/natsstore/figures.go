@@ -229,7 +229,7 @@ func (f *figures) read(c jetstream.Consumer, n int) (through uint64, ends map[st
 				return 0, nil, err
 			}
 			if delivered++; meta.Sequence.Consumer != delivered {
-				return 0, nil, errors.New("a message was lost on its way from the server: retry")
+				return 0, nil, errors.New("NATS has not delivered one of the messages with metrics: retry")
 			}
 			through = meta.Sequence.Stream
 			encoded := m.Headers().Get(figuresHeader)
@@ -299,7 +299,7 @@ func (f *figures) add(ctx context.Context, subject string, list []message) error
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("write %s: other processes changed it %d times in a row: retry", subject, maxConflicts)
+	return fmt.Errorf("write stored metrics to subject %s: other processes changed them %d times in a row: retry", subject, maxConflicts)
 }
 
 // put replaces the last message of a subject, and removes the earlier ones. A lifetime of 0 has no

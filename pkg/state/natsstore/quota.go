@@ -97,7 +97,7 @@ func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (a
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("other processes changed the rate limit %d times in a row: retry", maxConflicts)
+	return fmt.Errorf("update the rate limit in subject %s: other processes changed it %d times in a row: retry", subject, maxConflicts)
 }
 
 // maxBuckets is the maximum number of buckets whose last value a process remembers.

@@ -205,7 +205,7 @@ func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c state.Claim
 		return state.Claim{}, err
 	}
 	if have := c.State.LogLen(); have < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: its log has %d entries, its header says %d: if this repeats, the stored run is damaged: submit it again; a backup of the streams would take every run back", q.Run, have, c.LogLen)
+		return state.Claim{}, fmt.Errorf("claim run %s: only %d of the %d entries of its log were found: if this repeats, the stored run is damaged: submit its input as a new run; to restore a backup of the streams would reset all runs", q.Run, have, c.LogLen)
 	}
 	c.State.Log = slices.Clip(state.FromCheckpoint(state.Through(c.State.Log, c.LogLen), c.State.Checkpoint))
 	return c, nil

@@ -94,7 +94,7 @@ type asked struct{ marked, copies *redis.Cmd }
 func (c confirm) verdict(a asked) error {
 	got, err := a.copies.Result()
 	if err = cmp.Or(a.marked.Err(), err); err != nil {
-		return fmt.Errorf("ask Redis which copies have the write: %w", err)
+		return fmt.Errorf("ask Redis how many of its copies have the write: %w", err)
 	}
 	e := state.UnconfirmedError{Want: c.replicas, Within: c.within}
 	switch got := got.(type) {

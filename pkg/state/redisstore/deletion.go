@@ -130,10 +130,10 @@ func (s *Store) PreventCreation(ctx context.Context, tenant string, id state.Run
 func (s *Store) DeletedOfBatch(ctx context.Context, first state.RunID) (state.DeletedBatch, error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.deletedBatch(first)).Result()
 	if err != nil {
-		return state.DeletedBatch{}, fmt.Errorf("read deleted runs of the batch of %s: %w", first, err)
+		return state.DeletedBatch{}, fmt.Errorf("read deleted runs of the batch that begins with run %s: %w", first, err)
 	}
 	if len(all) == 0 {
-		return state.DeletedBatch{}, fmt.Errorf("deleted runs of the batch of %s: %w", first, state.ErrNotFound)
+		return state.DeletedBatch{}, fmt.Errorf("deleted runs of the batch that begins with run %s: %w", first, state.ErrNotFound)
 	}
 	b := state.DeletedBatch{Deleted: make(map[int]state.Status, len(all)-1)}
 	for field, value := range all {
@@ -145,7 +145,7 @@ func (s *Store) DeletedOfBatch(ctx context.Context, first state.RunID) (state.De
 			b.Deleted[index] = state.Status(value)
 		}
 		if err != nil {
-			return state.DeletedBatch{}, fmt.Errorf("decode deleted runs of the batch of %s: %w", first, err)
+			return state.DeletedBatch{}, fmt.Errorf("decode deleted runs of the batch that begins with run %s: %w", first, err)
 		}
 	}
 	return b, nil

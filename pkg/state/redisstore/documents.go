@@ -49,7 +49,7 @@ func (s *Store) Document(ctx context.Context, kind state.DocumentKind, name stri
 func (s *Store) DocumentNames(ctx context.Context, kind state.DocumentKind) ([]string, error) {
 	names, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read from Redis what is stored of kind %s: %w", kind, err)
+		return nil, fmt.Errorf("list the stored documents of kind %s in Redis: %w", kind, err)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -73,7 +73,7 @@ func (s *Store) Documents(ctx context.Context, kind state.DocumentKind) (map[str
 func (s *Store) ListDocuments(ctx context.Context, kind state.DocumentKind, prefix, cursor string, limit int) (page state.DocumentPage, err error) {
 	all, err := s.rdb.HKeys(ctx, s.keys.documents(kind)).Result()
 	if err != nil {
-		return page, fmt.Errorf("read from Redis what is stored of kind %s: %w", kind, err)
+		return page, fmt.Errorf("list the stored documents of kind %s in Redis: %w", kind, err)
 	}
 	names, next := state.PageOfNames(all, prefix, cursor, limit)
 	page.Next = next

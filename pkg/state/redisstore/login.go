@@ -118,7 +118,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		if value, err = neturl.PathUnescape(value); err != nil {
-			return nil, errors.New("redis url: a value after the ? is not valid: percent-encode special characters, as in %3F")
+			return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has an option after the ? with an invalid value: percent-encode special characters, such as %3F for ?")
 		}
 		switch name {
 		case "":
@@ -132,11 +132,11 @@ func options(url string) (*redis.UniversalOptions, error) {
 			o.IsClusterMode = value == "true"
 		default:
 			// Without the name: it is a part of the password, if that has a ? in it.
-			return nil, errors.New("redis url: unknown option after the ?: use master_name, sentinel_username, sentinel_password or cluster; if the ? is part of a password, write it as %3F")
+			return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has an unknown option after the ?: use master_name, sentinel_username, sentinel_password or cluster; if the ? is part of a password, write it as %3F")
 		}
 	}
 	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
-		return nil, errors.New("redis url: sentinel_username and sentinel_password need master_name: add it, or remove them")
+		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has sentinel_username or sentinel_password without master_name: add master_name, or remove these options")
 	}
 	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
 		// The parser names the first host; each node has its own certificate name.

@@ -27,7 +27,7 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 	for _, c := range cmds {
 		n, err := c.Int64()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return 0, 0, fmt.Errorf("read from Redis the counters that reveal an older copy of the store: %w", err)
+			return 0, 0, fmt.Errorf("read from Redis the counters that show whether the store is an older copy: %w", err)
 		}
 		least, greatest = min(least, n), max(greatest, n)
 	}
@@ -40,7 +40,7 @@ func (s *Store) Marks(ctx context.Context) (least, greatest int64, err error) {
 func (s *Store) RaiseMarks(ctx context.Context, floor, to int64) (least, greatest int64, err error) {
 	replies, err := markScript.onEach(ctx, s, s.keys.marks, func(int) []any { return []any{max(0, floor), to} })
 	if err != nil {
-		return 0, 0, fmt.Errorf("raise in Redis the counters that reveal an older copy of the store: %w", err)
+		return 0, 0, fmt.Errorf("raise in Redis the counters that show whether the store is an older copy: %w", err)
 	}
 	least = math.MaxInt64
 	for _, r := range replies {

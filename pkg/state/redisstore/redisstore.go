@@ -93,7 +93,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		cfg.Prefix = "turnpike"
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		return nil, fmt.Errorf("prefix %q has braces, which select the hash slot of a key in Redis Cluster: remove them", cfg.Prefix)
+		return nil, fmt.Errorf("prefix is %q, but its braces would select the hash slot of keys in Redis Cluster: remove the braces (TURNPIKE_PREFIX; in Go, Prefix)", cfg.Prefix)
 	}
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCache

@@ -279,7 +279,7 @@ func (r reply[P]) flag(p P) bool { return r.num(p) == 1 }
 
 func (r reply[P]) list(p P) ([]string, error) {
 	if int(p) >= len(r) {
-		return nil, fmt.Errorf("a Lua script of Turnpike returned %d elements, too few: report this bug in Turnpike", len(r))
+		return nil, fmt.Errorf("a Lua script of Turnpike returned %d elements, want at least %d: report this bug in Turnpike", len(r), p+1)
 	}
 	elements, ok := r[p].([]any)
 	if !ok {

@@ -93,7 +93,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		}
 	}
 	if int64(len(tail)) != n-from {
-		return nil, fmt.Errorf("read log: it has %d entries, the header says %d: the stored data is damaged: restore Redis from a backup", from+int64(len(tail)), n)
+		return nil, fmt.Errorf("the log of run %s has %d entries instead of the %d in its header, so the stored data is damaged: restore Redis from a backup", run, from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
 	log, err := decodeEntries(append(make([]state.Entry, 0, int64(len(known)+len(tail))+capacityFor(n)), known...), from, tail)
