@@ -76,7 +76,7 @@ func triggers(ctx context.Context, t *trial) error {
 	select {
 	case <-js.PublishAsyncComplete():
 	case <-ctx.Done():
-		return fmt.Errorf("wait until the messages are stored: %w", ctx.Err())
+		return fmt.Errorf("NATS has not stored all messages of the scenario: %w", ctx.Err())
 	}
 	published := time.Since(began)
 	if err := exist(); err != nil {

@@ -33,7 +33,7 @@ func Worker(d *deploy.Deployment, w worker.Config, cfg standard.Config, mock str
 		if how, confined := set.Confined(); confined {
 			log.Info("programs of MCP tools are confined", "how", how)
 		} else {
-			log.Warn("programs of MCP tools are not confined, or not started at all", "found", how, "hint", "set up confinement: docs/how-to/mcp-tools.md#confinement")
+			log.Warn("programs of MCP tools are not confined: found says whether they have all rights of this worker or are not started", "found", how, "hint", "set up confinement: docs/how-to/mcp-tools.md#confinement")
 		}
 	}
 	w.Providers, w.Keys = with(set.Models, w.Providers), with(standard.Keys(), w.Keys)

@@ -153,7 +153,7 @@ func (f *figures) foldUnless(ctx context.Context, enough func() bool) error {
 	case f.folding <- struct{}{}:
 		defer func() { <-f.folding }()
 	case <-ctx.Done():
-		return fmt.Errorf("wait to aggregate stored metrics: %w", ctx.Err())
+		return fmt.Errorf("metrics of ended runs not aggregated, since this process is still aggregating others: %w", ctx.Err())
 	}
 	for !enough() {
 		more, err := f.fold(ctx)

@@ -140,7 +140,7 @@ var refusals = map[string]string{
 	"OOM":        "raise maxmemory first, since a full server refuses deletions as well; then delete ended runs (TURNPIKE_RETENTION, turnpike gc)",
 	"READONLY":   "the server is a replica: set TURNPIKE_REDIS_URL (in Go, Redis.URL) to the primary",
 	"LOADING":    "the server is loading its data from disk: wait until it has loaded them",
-	"NOPERM":     "run doctor with the Redis user of a gateway or a worker, which may write",
+	"NOPERM":     "run `turnpike doctor` with the Redis user of a gateway or a worker, which may write",
 }
 
 func (s *Store) checkAOF(ctx context.Context, node redis.Cmdable, info *redis.InfoCmd, at string) state.Finding {
