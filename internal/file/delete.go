@@ -179,9 +179,8 @@ func (s *Files) user(ctx context.Context, tenant, id string, now time.Time) (InU
 		switch {
 		case err != nil:
 			return used, err
-		case found != "":
-			used.By = found
-			return used, nil
+		case found.By != "":
+			return found, nil
 		case !deleted && now.Sub(ref.At.Time) < BindDelay:
 			used.By, used.Until = label(name), state.At(ref.At.Add(BindDelay))
 			return used, nil
@@ -204,15 +203,17 @@ func label(name string) string {
 	return "run " + name
 }
 
-// exists returns the user of a reference if it exists and may name the file, or "". deleted reports that it has
+// exists returns the user of a reference if it exists and may name the file; else By is "". deleted reports that it has
 // existed: the store remembers deleted runs for some time.
-func (s *Files) exists(ctx context.Context, tenant, id, name string, ref reference) (user string, deleted bool, err error) {
+func (s *Files) exists(ctx context.Context, tenant, id, name string, ref reference) (used InUseError, deleted bool, err error) {
+	used.ID = id
 	if schedule, ok := strings.CutPrefix(name, schedulePrefix); ok {
 		raw, err := s.store.Document(ctx, state.SchedulesOf(tenant), schedule)
 		if errors.Is(err, state.ErrNotFound) || err == nil && !bytes.Contains(raw, []byte(id)) {
-			return "", false, nil
+			return used, false, nil
 		}
-		return name, false, err
+		used.By = name
+		return used, false, err
 	}
 	deleted = true
 	for i := range max(ref.Runs, 1) {
@@ -221,15 +222,17 @@ func (s *Files) exists(ctx context.Context, tenant, id, name string, ref referen
 		switch {
 		case ref.Runs > 0 && (err == nil || errors.Is(err, state.ErrFormat)):
 			// Only the logs of the runs show which run names the file; reading all of them would be expensive.
-			return fmt.Sprintf("%s while its run %s exists", label(name), run), false, nil
+			used.By, used.Run = label(name), run
+			return used, false, nil
 		case err == nil, errors.Is(err, state.ErrFormat):
-			return label(name), false, nil
+			used.By = label(name)
+			return used, false, nil
 		case !errors.Is(err, state.ErrNotFound):
-			return "", false, err
+			return used, false, err
 		}
 		deleted = deleted && errors.Is(err, state.ErrDeleted)
 	}
-	return "", deleted, nil
+	return used, deleted, nil
 }
 
 // Sweep deletes the files of a tenant that it has not found in use for the time Keep, continues deletions that are

@@ -71,6 +71,9 @@ func (e *ContentError) Unwrap() error { return e.Err }
 type InUseError struct {
 	ID, By string
 
+	// Run is a run of By that exists, if By is a batch and Until is zero. Further runs of the batch may exist.
+	Run state.RunID
+
 	// Until is zero if By exists. Otherwise By may be about to be stored, until that time.
 	Until state.Time
 }
@@ -78,6 +81,9 @@ type InUseError struct {
 func (e *InUseError) Error() string {
 	if !e.Until.IsZero() {
 		return fmt.Sprintf("file %s cannot be deleted before %s: %s names it and may not be stored yet", e.ID, e.Until.Format(time.RFC3339), e.By)
+	}
+	if e.Run != "" {
+		return fmt.Sprintf("file %s is used by %s, whose run %s exists", e.ID, e.By, e.Run)
 	}
 	return fmt.Sprintf("file %s is used by %s", e.ID, e.By)
 }

@@ -247,11 +247,11 @@ func TestUsers(t *testing.T) {
 	}
 	f.store.wait(2 * file.BindDelay)
 	for made, want := range map[file.File]string{
-		batch:     "batch " + strings.Replace(string(first), state.RunPrefix, state.BatchPrefix, 1) + " while its run " + string(first.Plus(2)) + " exists",
+		batch:     "batch " + strings.Replace(string(first), state.RunPrefix, state.BatchPrefix, 1) + ", whose run " + string(first.Plus(2)) + " exists",
 		scheduled: "schedule daily",
 	} {
 		used, ok := errors.AsType[*file.InUseError](f.Delete(t.Context(), "acme", made.ID))
-		if !ok || used.By != want {
+		if !ok || used.Error() != "file "+made.ID+" is used by "+want {
 			t.Errorf("delete of %s: %v, want %s", made.ID, used, want)
 		}
 	}

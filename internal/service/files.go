@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"strings"
@@ -61,7 +62,7 @@ func fileError(id string, err error) error {
 		if !used.Until.IsZero() {
 			return problem(conflict, api.CodeFileInUse, "%v: retry after that time", used)
 		}
-		return problem(conflict, api.CodeFileInUse, "file %s cannot be deleted, because %s uses it: delete %[2]s first; a run can be deleted once it has ended", id, used.By)
+		return problem(conflict, api.CodeFileInUse, "%v: %s", used, releaseOf(used))
 	}
 	switch {
 	case errors.Is(err, file.ErrNotFound):
@@ -70,6 +71,18 @@ func fileError(id string, err error) error {
 		return problem(conflict, api.CodeFileInUse, "another request is deleting file %s: retry", id)
 	default:
 		return err
+	}
+}
+
+// releaseOf returns what a caller must do so that the file is no longer in use.
+func releaseOf(used *file.InUseError) string {
+	switch batch, is := strings.CutPrefix(used.By, "batch "); {
+	case is:
+		return fmt.Sprintf("delete all runs of the batch first, which GET /v1/runs?batch=%s lists; a run can be deleted once it and its descendants have ended", batch)
+	case strings.HasPrefix(used.By, "schedule "):
+		return "delete the schedule first, or save it without the file"
+	default:
+		return "delete the run first, once it and its descendants have ended; a child run is deleted with the run at the top of its tree"
 	}
 }
 
