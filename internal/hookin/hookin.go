@@ -171,27 +171,33 @@ func (s Scheme) Parse(d Delivery) (Event, error) {
 		value, _ := fields[name].(string)
 		return value
 	}
+	place := "field id of the body"
 	switch s {
 	case GitHub:
+		place = "header X-GitHub-Delivery"
 		e.ID, e.Ping = d.Header.Get("X-GitHub-Delivery"), d.Header.Get("X-GitHub-Event") == "ping"
 	case Stripe:
 		e.ID = text("id")
 	case Slack:
+		place = "field event_id of the body"
 		e.ID = text("event_id")
 		if e.ID == "" { // commands and buttons, which Slack does not deliver again
+			place = "field trigger_id of the body"
 			e.ID = text("trigger_id")
 		}
 		if e.ID == "" {
+			place = "header X-Slack-Request-Timestamp and the hash of the body"
 			e.ID = d.Header.Get("X-Slack-Request-Timestamp") + "." + e.Digest
 		}
 		if text("type") == "url_verification" {
 			e.Challenge = text("challenge")
 		}
 	case Standard:
+		place = "header " + standardwebhooks.HeaderWebhookID
 		e.ID = d.Header.Get(standardwebhooks.HeaderWebhookID)
 	}
 	if e.ID == "" || len(e.ID) > MaxID {
-		return Event{}, fmt.Errorf("the id of the delivery has %d bytes instead of 1 to %d: check that verify of the hook, which is %s, names the scheme of the sender", len(e.ID), MaxID, s)
+		return Event{}, fmt.Errorf("the id of the delivery (the text in the %s) has %d bytes instead of 1 to %d: correct it at the sender; if the sender has its id elsewhere, correct verify of the hook, which is %s", place, len(e.ID), MaxID, s)
 	}
 	return e, nil
 }
@@ -219,7 +225,7 @@ func Message(id, subject string, headers map[string][]string, data []byte) Event
 		}
 	}
 	var err error
-	if e.Body, err = jsonOf(data); err != nil {
+	if e.Body, err = jsonOf(data, "the message", "JSON"); err != nil {
 		e.Body = strings.ToValidUTF8(string(data), "\uFFFD")
 	}
 	return e
@@ -230,14 +236,14 @@ func Message(id, subject string, headers map[string][]string, data []byte) Event
 func bodyOf(d Delivery) (any, error) {
 	kind, _, _ := strings.Cut(d.Header.Get("Content-Type"), ";")
 	if !strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded") {
-		return jsonOf(d.Body)
+		return jsonOf(d.Body, "the body", "a JSON document, or a form with the Content-Type application/x-www-form-urlencoded")
 	}
 	form, err := url.ParseQuery(string(d.Body))
 	if err != nil {
 		return nil, fmt.Errorf("the body is not a form, although Content-Type says so (%w): correct its encoding", err)
 	}
 	if form.Has("payload") {
-		return jsonOf([]byte(form.Get("payload")))
+		return jsonOf([]byte(form.Get("payload")), "the field payload of the form", "a JSON document in it")
 	}
 	fields := map[string]any{}
 	for name, values := range form {
@@ -247,16 +253,16 @@ func bodyOf(d Delivery) (any, error) {
 }
 
 // jsonOf reads one JSON document. A whole number becomes an int64, so that an expression makes the same
-// digits of it.
-func jsonOf(data []byte) (any, error) {
+// digits of it. Errors name the place of the document and what to send.
+func jsonOf(data []byte, place, send string) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("the body is not JSON (%w): send a JSON document, or a form with the Content-Type application/x-www-form-urlencoded", err)
+		return nil, fmt.Errorf("%s is not JSON (%w): send %s", place, err, send)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More ignores a closing brace
-		return nil, errors.New("the body has more text after its JSON document: send one document")
+		return nil, fmt.Errorf("%s has more text after its JSON document: send one document", place)
 	}
 	return plain(v), nil
 }

@@ -152,6 +152,21 @@ func TestParse(t *testing.T) {
 	if err != nil || e.ID != "1.2" || e.Body.(map[string]any)["command"] != "/ask" {
 		t.Errorf("a command: %+v, %v", e, err)
 	}
+	for want, d := range map[string]struct {
+		scheme hookin.Scheme
+		body   string
+		header http.Header
+	}{
+		"the text in the header X-GitHub-Delivery) has 0 bytes":     {hookin.GitHub, "{}", header()},
+		"the text in the field id of the body) has 0 bytes":         {hookin.Stripe, `{"id":1}`, header()},
+		"the text in the field event_id of the body) has 181 bytes": {hookin.Slack, `{"event_id":"` + strings.Repeat("d", 181) + `"}`, header()},
+		"the text in the header webhook-id) has 0 bytes":            {hookin.Standard, "{}", header()},
+		"the field payload of the form is not JSON":                 {hookin.GitHub, "payload=x", form},
+	} {
+		if e, err := d.scheme.Parse(hookin.Delivery{Body: []byte(d.body), Header: d.header}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v, %v, want an error with %s", e, err, want)
+		}
+	}
 	for name, d := range map[string]hookin.Delivery{
 		"no JSON":       {Body: []byte("x"), Header: header("X-GitHub-Delivery", "d")},
 		"nothing":       {Header: header("X-GitHub-Delivery", "d")},
