@@ -9,7 +9,8 @@ import (
 // ErrNoStream reports a JetStream stream that does not exist.
 var ErrNoStream = errors.New("the stream does not exist")
 
-// ErrStreamRefused reports that NATS refuses to create a consumer in a stream. An error that wraps it has the reason.
+// ErrStreamRefused reports that NATS refuses to create a consumer in a stream. An error that wraps it has the reason
+// and the remedy.
 var ErrStreamRefused = errors.New("NATS refuses the consumer with which the trigger would read its stream")
 
 // Streams are the JetStream streams of users, which triggers read. Implementations must be safe for concurrent use.

@@ -228,8 +228,11 @@ func (r *runner) fail(ctx context.Context, err error, dead int64) {
 
 // detailOf returns the text of an error for readers of the trigger.
 func detailOf(err error) string {
-	if errors.Is(err, ErrStreamRefused) || errors.Is(err, ErrNoStream) {
+	switch {
+	case errors.Is(err, ErrStreamRefused):
 		return Clip(err.Error(), MaxDetail)
+	case errors.Is(err, ErrNoStream):
+		return Clip(err.Error(), MaxDetail/2) + ": create it, or correct the trigger"
 	}
 	return ProblemOf(err).Detail
 }

@@ -140,7 +140,7 @@ func (s *Triggers) put(ctx context.Context, c access.Caller, name string, settin
 		}
 		if err := s.begin(ctx, c.Tenant, name, was, stored); err != nil {
 			if errors.Is(err, ErrStreamRefused) {
-				err = errors.Join(s.undo(ctx, c.Tenant, name, stored, raw), invalid("stream %s: %v: correct the stream or the trigger", settings.Stream, err))
+				err = errors.Join(s.undo(ctx, c.Tenant, name, stored, raw), invalid("stream %s: %v", settings.Stream, err))
 			}
 			return t, false, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 const (
@@ -171,11 +172,11 @@ func (s *Streams) Open(ctx context.Context, spec service.ConsumerSpec) (service.
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &spec.From
 	}
 	c, err := s.js.CreateOrUpdateConsumer(ctx, spec.Stream, config)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.Code < 500 {
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.Code < 500 {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil, fmt.Errorf("%w: %s", service.ErrNoStream, spec.Stream)
 		}
-		return nil, fmt.Errorf("%w: %s", service.ErrStreamRefused, refusal(api))
+		return nil, fmt.Errorf("%w: %s", service.ErrStreamRefused, refusal(refused))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create consumer of stream %s: %w", spec.Stream, err)
@@ -183,15 +184,23 @@ func (s *Streams) Open(ctx context.Context, spec service.ConsumerSpec) (service.
 	return &consumer{s, c, spec.Stream, info.Created.UnixNano()}, nil
 }
 
-// refusal returns JetStream's reason for not creating a consumer, as text for callers: its description of a limit of
-// the stream or a rule of workqueues, otherwise only its code, because another description may contain names of the
-// account that no tenant must see.
+// refusal returns JetStream's reason for not creating a consumer and the remedy, as text for callers. The reason is
+// JetStream's description of a limit or a rule of workqueues, otherwise only its code, because another description may
+// contain names of the account that no tenant must see.
 func refusal(e *jetstream.APIError) string {
 	switch e.ErrorCode {
-	case 10026, 10099, 10100, 10101, 10121, 10134: // limits of the stream, and rules of workqueues
-		return e.Description
+	case 10026:
+		return e.Description + ": delete a consumer that is not in use, or raise the limit of the stream or of its NATS account"
+	case 10099, 10100:
+		return e.Description + ": set subjects in the trigger that no other consumer of the stream reads, or delete the other consumer"
+	case 10101:
+		return e.Description + ": set from to " + api.FromAll + " in the trigger"
+	case 10121:
+		return fmt.Sprintf("%s: raise max_ack_pending of the stream or of the NATS account to %d", e.Description, maxAckPending)
+	case 10134:
+		return e.Description + ": set the same number of replicas for both"
 	default:
-		return fmt.Sprintf("JetStream reported the error code %d", e.ErrorCode)
+		return fmt.Sprintf("JetStream reported the error code %d: ask the operator of NATS what it means, and correct the stream or the trigger", e.ErrorCode)
 	}
 }
 
