@@ -54,7 +54,7 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 		return (*AzureToken)(&token), nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case is && denied.RawResponse != nil && denied.RawResponse.StatusCode < 500:
+	case is && denied.RawResponse != nil && refuses(denied.RawResponse.StatusCode):
 		remedy := "check appId, password and tenant of the secret"
 		if value == WorkerIdentity {
 			remedy = "check the managed identity or the AZURE_* variables of the worker"

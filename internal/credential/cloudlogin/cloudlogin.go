@@ -51,6 +51,12 @@ func refused(format string, args ...any) *Error {
 	return &Error{Text: fmt.Sprintf(format, args...), Refused: true}
 }
 
+// refuses reports whether the HTTP status of a response means that the cloud refused the identity. After any other
+// status a retry may succeed.
+func refuses(status int) bool {
+	return status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
+}
+
 // Logins keeps identities, and with them their tokens, from call to call. Its methods may be called from any
 // goroutine.
 type Logins struct {

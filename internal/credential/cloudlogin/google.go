@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
@@ -31,7 +32,7 @@ func (l *Logins) Google(ctx context.Context, value string) (string, error) {
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	if denied, ok := errors.AsType[*oauth2.RetrieveError](err); ok && denied.Response != nil && denied.Response.StatusCode < 500 {
+	if denied, ok := errors.AsType[*oauth2.RetrieveError](err); ok && denied.Response != nil && refuses(denied.Response.StatusCode) {
 		var why struct {
 			Description string `json:"error_description"`
 		}
@@ -50,7 +51,7 @@ func (l *Logins) google(ctx context.Context, value string) (oauth2.TokenSource, 
 			return google.FindDefaultCredentials(context.Background(), googleScope)
 		})
 		if err != nil {
-			return nil, &Error{Text: "the worker has no identity in Google Cloud: give it a service account, or set GOOGLE_APPLICATION_CREDENTIALS"}
+			return nil, &Error{Text: fmt.Sprintf("the worker's identity in Google Cloud was not found (%v): give the worker a service account, or set GOOGLE_APPLICATION_CREDENTIALS to a file with its key", err)}
 		}
 		return oauth2.ReuseTokenSource(nil, found.TokenSource), nil
 	}

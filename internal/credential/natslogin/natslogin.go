@@ -119,14 +119,18 @@ func (l Login) sign(v credential.Value, nonce []byte) ([]byte, error) {
 }
 
 // pair returns the key of a seed, which stands alone or in a creds file.
-func (Login) pair(v credential.Value) (nkeys.KeyPair, error) {
+func (l Login) pair(v credential.Value) (nkeys.KeyPair, error) {
 	text, err := v.Read()
 	if err != nil {
 		return nil, err
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s has no seed of a NATS user: give one, which begins with SU", v.Setting())
+		remedy := "give one, which begins with SU"
+		if v == l.Creds {
+			remedy = "give the output of `nsc generate creds`, which has the JWT and the seed"
+		}
+		return nil, fmt.Errorf("%s has no seed of a NATS user: %s", v.Setting(), remedy)
 	}
 	return pair, nil
 }

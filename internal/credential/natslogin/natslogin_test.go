@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 )
 
@@ -31,6 +32,20 @@ func TestCheckURLs(t *testing.T) {
 	} {
 		if err := natslogin.CheckURLs(address); (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+// A seed alone is no remedy for TURNPIKE_NATS_CREDS, which needs a user JWT too.
+func TestNoSeed(t *testing.T) {
+	t.Parallel()
+	jwt := credential.Value{Name: "TURNPIKE_NATS_CREDS", Text: "-----BEGIN NATS USER JWT-----\neyJ0eXAiOiJKV1QifQ.e30.c2ln\n------END NATS USER JWT------\n"}
+	for want, login := range map[string]natslogin.Login{
+		"nsc generate creds":   {Creds: jwt},
+		"which begins with SU": {NKey: credential.Value{Name: "TURNPIKE_NATS_NKEY", Text: "x"}},
+	} {
+		if _, err := login.Options(); err == nil || !strings.Contains(err.Error(), "has no seed of a NATS user: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %s", err, want)
 		}
 	}
 }
