@@ -85,7 +85,7 @@ func (s Secrets) Make() error {
 	}
 	for _, u := range s.Users {
 		if !toolPattern.MatchString(u.Name) || u.Name == natsFolder || u.Name == redisFolder {
-			return fmt.Errorf("user is %q: use 1 to 64 letters, digits, _ and -, and neither %s nor %s", u.Name, natsFolder, redisFolder)
+			return fmt.Errorf("the user name %q (NAME in --user) is not valid: use 1 to 64 letters, digits, _ and -; %s and %s are reserved", u.Name, natsFolder, redisFolder)
 		}
 		if known[u.Name], err = s.user(u, busKeys); err != nil {
 			return err

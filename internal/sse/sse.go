@@ -13,7 +13,7 @@ import (
 const MaxLine = 32 << 20
 
 // ErrTooLong reports a line, or an event, above MaxLine. The rest of the stream cannot be read.
-var ErrTooLong = fmt.Errorf("an event of the stream has more than %d MiB, the maximum of this client: read the run itself instead of its events", MaxLine>>20)
+var ErrTooLong = fmt.Errorf("a line or an event of the stream has more than %d MiB, the maximum of this client: request the run with GET /v1/runs/ID, or the runs with GET /v1/runs, instead of the stream", MaxLine>>20)
 
 // Event is one event of a stream. As the format has it, a line that ends in a
 // carriage return does not keep it, so Data has none.
