@@ -70,7 +70,7 @@ func TestRefusedSubmissionsOverTheBus(t *testing.T) {
 	s := newDeployment(t)
 	for reply, c := range map[string]struct{ body, want string }{
 		"other": {`{"agent":"adder","input":"x"}`, `the body names agent \"adder\", but the subject names \"hello\"`},
-		"large": {`{"input":"` + strings.Repeat("x", 1<<20) + `"}`, "larger than 1048576 bytes"},
+		"large": {`{"input":"` + strings.Repeat("x", 1<<20) + `"}`, "at most 1048576 are allowed"},
 	} {
 		s.bus.Submit("default", "hello", []byte(c.body), map[string]string{"Turnpike-Reply": reply})
 		testbed.Eventually(t, reply, func() error {

@@ -166,7 +166,7 @@ func (s *Submissions) batchOf(ctx context.Context, caller access.Caller, in batc
 func (s *Submissions) batchRun(ctx context.Context, raw json.RawMessage, sub *submission, agents map[string]*agent.Agent) (*agent.Agent, error) {
 	req := &sub.req
 	if int64(len(raw)) > s.cfg.MaxBody {
-		return nil, problem(tooLarge, api.CodeBodyTooLarge, "the run is larger than %d bytes: shorten it, or upload its files and images first", s.cfg.MaxBody)
+		return nil, problem(tooLarge, api.CodeBodyTooLarge, "the run has %d bytes, at most %d are allowed: shorten it, or upload its files first, and send their ids", len(raw), s.cfg.MaxBody)
 	}
 	if err := api.Decode(raw, req); err != nil {
 		return nil, problem(badRequest, api.CodeInvalidJSON, "%v", err)

@@ -103,7 +103,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 	}
 	record, err := d.definition(ctx, tenant, name, version)
 	if errors.Is(err, state.ErrNotFound) && version != 0 {
-		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: omit the version to use the latest, or choose one from GET /v1/agents/%s/versions", name, version, name)
+		return nil, problem(missing, api.CodeAgentNotFound, "agent %q has no version %d: start a new run without a version, which uses the latest, or with one from GET /v1/agents/%s/versions", name, version, name)
 	}
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, problem(missing, api.CodeAgentNotFound, "there is no agent %q: correct the name, or create it with PUT /v1/agents/%s", name, name)
@@ -122,7 +122,7 @@ func (d *definitions) compiledDefinition(ctx context.Context, tenant, name strin
 		}
 	}
 	if err != nil {
-		return nil, problem(unprocessable, api.CodeInvalidAgent, "the stored agent %q is not valid for this build of Turnpike: correct it and save it again, or upgrade this process if a newer build saved it: %v", name, err)
+		return nil, problem(unprocessable, api.CodeInvalidAgent, "version %d of agent %q is not valid for this build of Turnpike: save a corrected version and use it in a new run, or upgrade this process if a newer build saved it: %v", record.Version, name, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -160,13 +160,20 @@ func (d delivery) wanted() (bool, error) {
 	return wanted, nil
 }
 
-// unmapped returns the problem of a delivery to which the expression at place cannot be applied.
-func (d delivery) unmapped(place string, err error) error {
-	then := "deliver again from the sender"
+// again returns what to do once the mapping is corrected.
+func (d delivery) again() string {
 	if d.mapping.source == sourceTrigger {
-		then = "replay the dead letter"
+		return "replay the dead letter"
 	}
-	return problem(unprocessable, api.CodeInvalidDelivery, "%s: an expression of %s failed: %v: correct the expression, then %s", d.source(), place, err, then)
+	return "deliver again from the sender"
+}
+
+// unmapped returns the problem of a delivery to which the expression at place cannot be applied, or the problem in err.
+func (d delivery) unmapped(place string, err error) error {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	return problem(unprocessable, api.CodeInvalidDelivery, "%s: an expression of %s failed (%v): correct it, then %s", d.source(), place, err, d.again())
 }
 
 // deliveries start runs and send signals for deliveries.

@@ -213,10 +213,11 @@ func (s *Submissions) forkVersion(ctx context.Context, f *fork, source state.Sta
 	}
 	a, err := s.defs.compiled(ctx, source.Tenant, source.Agent, n)
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		f.fault("agent_version", "agent_version: agent %s has no version %d that this build can run: name one from GET /v1/agents/%s/versions", source.Agent, n, source.Agent)
-		if p.Code == api.CodeInvalidAgent {
-			f.faults[len(f.faults)-1].Detail += ": " + p.Detail
+		detail := p.Detail
+		if p.Code == api.CodeAgentNotFound {
+			detail = fmt.Sprintf("agent %s has no version %d: name one from GET /v1/agents/%s/versions", source.Agent, n, source.Agent)
 		}
+		f.fault("agent_version", "agent_version: %s", detail)
 		return before, nil
 	}
 	if err != nil {

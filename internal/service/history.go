@@ -46,13 +46,13 @@ func (k *core) eachPage(ctx context.Context, id state.RunID, after int64, visit 
 // checkView returns an error if the part of a run's log that its next turn needs takes more memory than maxView.
 func checkView(st state.State) error {
 	if st.LogBytes > maxView {
-		return viewTooLarge(st.ID)
+		return viewTooLarge(st.ID, st.LogBytes)
 	}
 	return nil
 }
 
-func viewTooLarge(id state.RunID) error {
-	return problem(tooLarge, api.CodeBodyTooLarge, "the messages of run %s that the model sees are larger than %d MiB, the maximum for a fork or a continuation: submit a new run with the parts that matter, and let the agent compact its history", id, maxView>>20)
+func viewTooLarge(id state.RunID, size int64) error {
+	return problem(tooLarge, api.CodeBodyTooLarge, "the messages of run %s that the model sees have %d bytes or more, at most %d are allowed for a fork or a continuation: submit a new run with the parts that matter, and let the agent compact its history", id, size, maxView)
 }
 
 // tail returns the end of a run's log from its last response or its last transition on, whichever is earlier.
@@ -84,7 +84,7 @@ func (k *core) through(ctx context.Context, st state.State, turn int) (log []sta
 		size := int64(0)
 		return k.eachPage(ctx, st.ID, from-1, func(page []state.Entry, weight int64) (bool, error) {
 			if size += weight; size > maxView {
-				return false, viewTooLarge(st.ID)
+				return false, viewTooLarge(st.ID, size)
 			}
 			for i := range page {
 				if e := &page[i]; e.Type == state.EntryModel && e.Turn > turn {

@@ -122,7 +122,9 @@ func (m *mapping) request(d delivery) (api.SubmitRequest, error) {
 	req := api.SubmitRequest{Agent: r.Agent, Priority: r.Priority, Metadata: map[string]string{}}
 	var err error
 	if m.input == nil {
-		req.Input, err = inputOfBody(d.Body)
+		if req.Input, err = inputOfBody(d.Body); err != nil {
+			return req, problem(unprocessable, api.CodeInvalidDelivery, "%s: the whole event cannot be the input (%v): set run.input to an expression that selects the fields that the agent needs, then %s", d.source(), err, d.again())
+		}
 	} else if req.Input, err = m.input(d.values); err == nil {
 		req.Input, err = inputOfValue(req.Input)
 	}

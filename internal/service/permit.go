@@ -196,7 +196,7 @@ func (k *core) permit(ctx context.Context, c access.Caller, o Operation) error {
 	}
 	settings, err := k.tenants.Settings(ctx, c.Tenant)
 	if err == nil && settings.Suspended {
-		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended or deleted, and may only read and cancel: ask an admin of the deployment to enable it", c.Tenant)
+		return problem(denied, api.CodeTenantSuspended, "tenant %s is suspended or deleted, and may only read and cancel: ask an admin of the deployment to enable it, or to create it again", c.Tenant)
 	}
 	return err
 }

@@ -128,7 +128,7 @@ func ProblemOf(err error) *api.Problem {
 		return problem(conflict, api.CodeRunInFlight, "run %s cannot be deleted now, because its descendant %s is about to be created: retry in a minute, once all its descendants have ended", e.Root, e.ID)
 	}
 	if errors.Is(err, state.ErrDeleting) {
-		return problem(conflict, api.CodeRunBeingDeleted, "the message was not sent (%v): retry in a minute; if the deletion was refused, the run accepts the message then", err)
+		return problem(conflict, api.CodeRunBeingDeleted, "the signal was not accepted (%v): retry in a minute; if the deletion was refused, the run accepts the signal then", err)
 	}
 	if errors.Is(err, retention.ErrChild) {
 		return problem(conflict, api.CodeRunInFlight, "a child run cannot be deleted by itself (%v): delete the run at the top of its tree, which deletes all its descendants", err)

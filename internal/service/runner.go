@@ -249,7 +249,7 @@ func (r *runner) refused(ctx context.Context, m StreamMessage, err error) (outco
 		_ = m.Nak(retryDelay(m.Delivered()))
 		return outcomeRetried, true
 	}
-	r.s.log.Warn("trigger could not process a message, it is now a dead letter", "error", p, "tenant", r.key.tenant, "trigger", r.key.name, "delivery", m.ID(), "hint", "correct the trigger or its agent, then replay the dead letter: turnpike dead ls, turnpike dead replay")
+	r.s.log.Warn("trigger could not process a message, it is now a dead letter", "error", p, "tenant", r.key.tenant, "trigger", r.key.name, "delivery", m.ID(), "hint", "do what the error says; then, if the letter holds the message, replay it: turnpike dead ls, turnpike dead replay")
 	_ = m.Terminate(p.Code)
 	r.fail(ctx, p, 1)
 	return outcomeDead, false

@@ -154,7 +154,7 @@ func (s *Submissions) submitDraft(ctx context.Context, c access.Caller, req api.
 // Decode parses the submission in a message on the subject of an agent.
 func (s *Submissions) Decode(body []byte, agent string) (req api.SubmitRequest, err error) {
 	if int64(len(body)) > s.cfg.MaxBody {
-		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body is larger than %d bytes, the maximum: send less; upload the files of a run first, and send their ids", s.cfg.MaxBody)
+		return req, problem(tooLarge, api.CodeBodyTooLarge, "the body has %d bytes, at most %d are allowed: send less; upload the files of a run first, and send their ids", len(body), s.cfg.MaxBody)
 	}
 	if err := api.Decode(body, &req); err != nil {
 		return req, problem(badRequest, api.CodeInvalidJSON, "%v", err)

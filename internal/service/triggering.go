@@ -177,7 +177,7 @@ func (s *Triggers) lookAt(ctx context.Context, tenant string, mark json.RawMessa
 			r.mapping, err = s.compile(r.stored.TriggerSettings)
 		}
 		if err != nil {
-			s.log.Error("a stored trigger is not valid for this build of Turnpike, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "save the trigger again, or upgrade this gateway if a newer build saved it")
+			s.log.Error("a stored trigger is not valid for this build of Turnpike, it does not run", "error", err, "tenant", tenant, "trigger", name, "hint", "correct what the error names and save the trigger again, or upgrade this gateway if a newer build saved it")
 			continue
 		}
 		if s.limiters[key] == nil {
