@@ -351,14 +351,17 @@ func (l *Login) token(ctx context.Context, config *oauth2.Config, provider *oidc
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	if ok && refused.ErrorCode != "" {
-		return nil, unauthenticated("the OpenID provider rejected its own code with %.100q: log in again", refused.ErrorCode)
+		return nil, unauthenticated("the OpenID provider rejected its own code with %.100q: log in again; if this repeats, ask the operator to correct the provider's client", refused.ErrorCode)
 	}
 	if err != nil {
 		return nil, &ProviderError{l.cfg.OIDC.cfg.Issuer, err}
 	}
 	text, _ := tokens.Extra("id_token").(string)
-	if text == "" || len(text) > maxToken {
-		return nil, unauthenticated("the OpenID provider returned no ID token, or one of more than %d bytes: ask the operator to correct the provider's client", maxToken)
+	switch {
+	case text == "":
+		return nil, unauthenticated("the OpenID provider returned no ID token: ask the operator to permit the scope openid for the client at the provider")
+	case len(text) > maxToken:
+		return nil, unauthenticated("the ID token of the OpenID provider has %d bytes, at most %d are allowed: ask the operator to configure smaller tokens at the provider", len(text), maxToken)
 	}
 	token, err := l.cfg.OIDC.verify(ctx, provider, l.cfg.ClientID, text)
 	if err == nil && !equal(token.Nonce, a.Nonce) {

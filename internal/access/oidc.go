@@ -196,7 +196,7 @@ func (o *OIDC) verify(ctx context.Context, provider *oidc.Provider, audience, to
 		return nil, o.withoutKeys(ctx, err)
 	}
 	if err != nil {
-		return nil, unauthenticated("the token is not valid, request a new one: %.300v", err)
+		return nil, unauthenticated("the token is not valid (%.300v): request a new one for this gateway, or log in again", err)
 	}
 	return verified, nil
 }
@@ -231,7 +231,7 @@ func checkSubject(sub string) error {
 	case len(sub) > maxSubject:
 		return unauthenticated("the sub claim of the token has %d bytes, at most %d are allowed: configure the OpenID provider to send a shorter one", len(sub), maxSubject)
 	case !utf8.ValidString(sub) || strings.ContainsFunc(sub, unprintable):
-		return unauthenticated("the sub claim %.100q of the token has control characters: configure the OpenID provider to send it without them", sub)
+		return unauthenticated("the sub claim %.100q of the token has control characters or invisible ones: configure the OpenID provider to send it without them", sub)
 	}
 	return nil
 }

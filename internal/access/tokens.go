@@ -189,7 +189,7 @@ func checkTokenSpec(spec *TokenSpec) error {
 	}
 	for _, name := range spec.Bound.Agents {
 		if name == "" || len(name) > maxAgentName {
-			return invalidToken("agents: a name has %d bytes: use names of 1 to %d bytes", len(name), maxAgentName)
+			return invalidToken("agents: the name %.40q has %d bytes: use names of 1 to %d bytes", name, len(name), maxAgentName)
 		}
 	}
 	if spec.Lifetime == 0 {
@@ -211,7 +211,7 @@ func checkTokenUser(user string) error {
 	case !utf8.ValidString(user):
 		return invalidToken("user is not UTF-8: encode it in UTF-8")
 	case strings.ContainsFunc(user, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }):
-		return invalidToken("user %q has spaces or control characters: use an id or an email address without them", user)
+		return invalidToken("user %q has spaces, control characters or others that cannot be printed: use an id or an email address without them", user)
 	}
 	return nil
 }
@@ -393,7 +393,7 @@ func (t *Tokens) principal(ctx context.Context, claims tokenClaims) (Principal, 
 		return Principal{}, fmt.Errorf("look up the tenant of the token: %w", err)
 	}
 	if settings.Suspended {
-		return Principal{}, unauthenticated("tenant %s is suspended, so the tokens of its users are not accepted: ask an admin of the deployment to enable it", claims.Tenant)
+		return Principal{}, unauthenticated("tenant %s is suspended or deleted, so the tokens of its users are not accepted: ask an admin of the deployment to enable it, or to create it again", claims.Tenant)
 	}
 	roles, err := ParseRoles(claims.Roles)
 	if err != nil {
