@@ -71,7 +71,7 @@ type Expectation struct {
 // first of each case.
 func Parse(data []byte) (*File, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("the file has more than %d bytes: split it", maxFile)
+		return nil, fmt.Errorf("the file has %d bytes, at most %d are allowed: split it", len(data), maxFile)
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -122,8 +122,10 @@ func (c *Case) compile(judged bool) error {
 	switch {
 	case c.Name == "":
 		return placeError(".name", "it is empty: give each case a name")
-	case (len(c.Input) == 0) == (len(c.Run) == 0):
-		return placeError("", "%s has both input and run, or neither: give exactly one of them", c.Name)
+	case len(c.Input) == 0 && len(c.Run) == 0:
+		return placeError("", "%s has neither input nor run: give one of them", c.Name)
+	case len(c.Input) > 0 && len(c.Run) > 0:
+		return placeError("", "%s has both input and run: remove one of them", c.Name)
 	case len(c.Run) > 0 && len(c.Variables) > 0:
 		return placeError(".variables", "%s has run, so its variables belong into run: move them there", c.Name)
 	case len(c.Run) > 0:

@@ -46,7 +46,7 @@ func New(expression, zone, name string, jitter time.Duration) (*Times, error) {
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(sundays(expression))
 	if err != nil {
-		return nil, fmt.Errorf(`cron %.60q: %w: write five fields such as "0 9 * * MON-FRI"`, expression, err)
+		return nil, fmt.Errorf(`cron %.60q: %w: correct it; five fields are required, as in "0 9 * * MON-FRI"`, expression, err)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {

@@ -178,7 +178,7 @@ func systemOf(raw json.RawMessage) ([]state.Message, error) {
 	}
 	blocks, err := anthropicBlocks(raw)
 	if err != nil {
-		return nil, fmt.Errorf("system%w", err)
+		return nil, fmt.Errorf("system%s", strings.TrimPrefix(err.Error(), ".content"))
 	}
 	m := state.Message{Role: state.RoleSystem}
 	for i, b := range blocks {

@@ -160,6 +160,9 @@ func fromOpenAI(raw json.RawMessage) ([]state.Message, error) {
 		}
 		m.Parts = append(m.Parts, state.Part{Type: state.PartToolCall, ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
 	}
+	if len(m.Parts) == 0 && m.Role != state.RoleAssistant {
+		return nil, at("content", "it is empty: give a string or a list of parts")
+	}
 	if len(m.Parts) == 0 {
 		return nil, at("content", "it is empty, and there are no tool_calls: give one of them")
 	}
