@@ -55,7 +55,7 @@ func TestExportAndImport(t *testing.T) {
 		`{"messages":[]}`:                   `input.format is "": use`,
 		`{"format":"openai","messages":[{"role":"user","content":"x"}],"model":"gpt-5"}`:    `unknown field "model"`,
 		`{"format":"anthropic","messages":[{"role":"robot","content":"x"}]}`:                `input.messages[0].role: it is "robot"`,
-		`{"format":"openai","messages":[{"role":"tool","tool_call_id":"c","content":"x"}]}`: `has a result of the tool call "c"`,
+		`{"format":"openai","messages":[{"role":"tool","tool_call_id":"c","content":"x"}]}`: `names the tool call "c", which is not a call of the preceding assistant message`,
 	} {
 		body, _ := json.Marshal(map[string]any{"agent": "hello", "input": json.RawMessage(input)})
 		if code, _, p := s.call("POST", "/v1/runs", string(body)); code != 400 || !strings.Contains(fmt.Sprint(p["detail"]), want) {

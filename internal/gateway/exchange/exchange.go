@@ -60,7 +60,7 @@ func After(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event: send an id that the stream has returned, in Last-Event-ID or after", text)
+		return 0, Problem(http.StatusBadRequest, api.CodeInvalidCursor, "%q is not the id of an event: in Last-Event-ID, after or cursor, send an id that the stream or the list has returned", text)
 	}
 	return n, nil
 }

@@ -67,6 +67,9 @@ func (c *Callers) principal(r *http.Request) (access.Principal, error) {
 		who, _, err := c.login.Authenticate(r.Context(), id)
 		return who, err
 	}
+	if c.login == nil {
+		return access.Principal{}, exchange.Unauthenticated("authentication required: send an API key or a token in one header Authorization: Bearer")
+	}
 	return access.Principal{}, exchange.Unauthenticated("authentication required: send an API key or a token in one header Authorization: Bearer, or log in at /ui/")
 }
 

@@ -57,7 +57,7 @@ func checkPublicURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("the public URL (TURNPIKE_PUBLIC_URL; in Go, GatewayOptions.PublicURL) is %q: set a URL without a path, such as https://turnpike.example.com", text)
+		return fmt.Errorf("the public URL (TURNPIKE_PUBLIC_URL; in Go, GatewayOptions.PublicURL) is %q: set a URL without a user, a path and a query, such as https://turnpike.example.com", text)
 	case u.Scheme != "https" && (u.Scheme != "http" || !thisMachine(u.Host)):
 		return fmt.Errorf("the public URL (TURNPIKE_PUBLIC_URL; in Go, GatewayOptions.PublicURL) is %q, and browsers keep a session only over https or on localhost: set an https URL", text)
 	}
@@ -227,7 +227,7 @@ func (s *Sessions) redirectURI(r *http.Request) (string, error) {
 		}
 		return scheme + r.Host + pathCallback, nil
 	default:
-		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "no one can log in at %q, because this gateway does not know its public address: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
+		return "", exchange.Problem(http.StatusNotFound, api.CodeNotFound, "no one can log in through the OpenID provider at %q, because this gateway does not know its public address: ask the operator to set TURNPIKE_PUBLIC_URL (in Go, GatewayOptions.PublicURL) to the URL at which browsers reach this gateway", r.Host)
 	}
 }
 
