@@ -352,6 +352,14 @@ type unreadyError struct {
 }
 
 func (e *unreadyError) Error() string {
+	if e.Status == "draining" {
+		return fmt.Sprintf("the gateway at %s is shutting down: retry later, or use another gateway", e.host)
+	}
+	for _, f := range e.Findings {
+		if e.Store == "ok" && f.Fatal && !f.OK {
+			return fmt.Sprintf("the gateway at %s is %s (%s: %s): %s", e.host, e.Status, f.Name, f.Detail, f.Remedy)
+		}
+	}
 	return fmt.Sprintf("the gateway at %s is %s (store: %s, bus: %s): repair what does not answer, or retry later", e.host, e.Status, e.Store, e.Bus)
 }
 
