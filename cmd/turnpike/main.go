@@ -278,6 +278,7 @@ var commands = []struct {
 }{
 	{regexp.MustCompile(`\bin the header Turnpike-Tenant$`), "with --tenant"},
 	{regexp.MustCompile(`\bGET /v1/runs/(\w+)/messages\b`), "`turnpike watch $1 -o json`"},
+	{regexp.MustCompile(`\bGET /v1/runs\?batch=(\w+)`), "`turnpike ps --batch $1`"},
 	{regexp.MustCompile(`\bGET /v1/agents/([\w-]+)/versions\b`), "`turnpike agents versions $1`"},
 	{regexp.MustCompile(`\bGET /v1/agents\?status=draft$`), "`turnpike agents drafts`"},
 	{regexp.MustCompile(`\bGET /v1/(hooks|schedules|triggers|tenants|keys|files)$`), "`turnpike $1 ls`"},

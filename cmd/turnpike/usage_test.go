@@ -195,6 +195,7 @@ func TestExplainNamesCommands(t *testing.T) {
 	}
 	for detail, want := range map[string]string{
 		`there is no schedule "x": list them with GET /v1/schedules`:                             "there is no schedule \"x\": list them with `turnpike schedules ls`",
+		`delete all runs of the batch first, which GET /v1/runs?batch=batch_1 lists`:             "delete all runs of the batch first, which `turnpike ps --batch batch_1` lists",
 		`there is no evaluation "x": list them with GET /v1/evaluations`:                         "there is no evaluation \"x\": list them with `turnpike eval ls`",
 		`messages[0].id is missing: give the id of a message from GET /v1/runs/r/messages`:       "messages[0].id is missing: give the id of a message from `turnpike watch r -o json`",
 		`agent_version: agent my-a has no version 9: name one from GET /v1/agents/my-a/versions`: "agent_version: agent my-a has no version 9: name one from `turnpike agents versions my-a`",

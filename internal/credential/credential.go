@@ -93,7 +93,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
-			return nil, fmt.Errorf("%s has no certificate: give it in PEM, which begins with -----BEGIN CERTIFICATE-----", t.CA.Name)
+			return nil, fmt.Errorf("%s has no certificate: give it in PEM, which begins with -----BEGIN CERTIFICATE-----", t.CA.Setting())
 		}
 	}
 	if t.Cert.Given() != t.Key.Given() {
@@ -116,7 +116,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s are not a certificate and its private key (%w): give a certificate and the key that belongs to it, both in PEM", t.Cert.Name, t.Key.Name, err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key (%w): give a certificate and the key that belongs to it, both in PEM", t.Cert.Setting(), t.Key.Setting(), err)
 	}
 	return &pair, nil
 }

@@ -131,7 +131,7 @@ func (w *Watch) Err() error {
 	if !w.Waiting() {
 		return nil
 	}
-	return fmt.Errorf("%w (it is at least %s older)", ErrWaiting, w.Status().Behind)
+	return fmt.Errorf("%w (the store is at least %s older)", ErrWaiting, w.Status().Behind)
 }
 
 // Compare compares the two marks once, and changes nothing.
