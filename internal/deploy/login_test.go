@@ -91,7 +91,7 @@ func TestNATSWithTLS(t *testing.T) {
 		want string
 	}{
 		"a certificate without its key":   {func(l *natslogin.Login) { l.TLS.Key = credential.Value{Name: "KEY"} }, "only one of CERT and KEY is set"},
-		"a key that is no key":            {func(l *natslogin.Login) { l.TLS.Key = text("KEY", "hunter2") }, "CERT and KEY are not a certificate and its private key"},
+		"a key that is no key":            {func(l *natslogin.Login) { l.TLS.Key = text("KEY", "hunter2") }, "of CERT_FILE and KEY are not a certificate and its private key"},
 		"a CA that is none":               {func(l *natslogin.Login) { l.TLS.CA = text("CA", "hunter2") }, "CA has no certificate"},
 		"a file that is not there":        {func(l *natslogin.Login) { l.Password = file("PASSWORD", "/nowhere/at-all") }, "PASSWORD_FILE names a file that cannot be read (open /nowhere/at-all: no such file or directory): name a file that this process may read"},
 		"a field of Go without its file":  {func(l *natslogin.Login) { l.Password = file("NATS.Login.Password", "/nowhere/at-all") }, "NATS.Login.Password.File names a file that cannot be read (open /nowhere/at-all"},

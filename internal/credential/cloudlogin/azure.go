@@ -41,8 +41,12 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 		}
 		return azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
 	})
+	remedy := "check appId, password and tenant of the secret"
+	if value == WorkerIdentity {
+		remedy = "check the managed identity or the AZURE_* variables of the worker"
+	}
 	if err != nil {
-		return nil, refused("the Azure identity could not be set up: check appId and tenant of the secret, or, if the secret is worker-identity, the managed identity or the AZURE_* variables of the worker")
+		return nil, refused("the Azure identity could not be set up: %s", remedy)
 	}
 	token, err := within(ctx, func() (azcore.AccessToken, error) {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -55,10 +59,6 @@ func (l *Logins) Azure(ctx context.Context, value string) (*AzureToken, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case is && denied.RawResponse != nil && refuses(denied.RawResponse.StatusCode):
-		remedy := "check appId, password and tenant of the secret"
-		if value == WorkerIdentity {
-			remedy = "check the managed identity or the AZURE_* variables of the worker"
-		}
 		return nil, refused("Azure refused the identity (HTTP %d): %s", denied.RawResponse.StatusCode, remedy)
 	default:
 		return nil, &Error{Text: "Azure issued no access token: retry, and check the status of Azure"}

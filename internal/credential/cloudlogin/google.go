@@ -39,7 +39,11 @@ func (l *Logins) Google(ctx context.Context, value string) (string, error) {
 		if _ = json.Unmarshal(denied.Body, &why); why.Description != "" {
 			why.Description = ", " + why.Description
 		}
-		return "", refused("Google refused the service account (HTTP %d%.200s): check its permissions, and its key or, with worker-identity, the identity of the worker", denied.Response.StatusCode, why.Description)
+		remedy := "check its permissions, and whether the key in the secret still exists"
+		if value == WorkerIdentity {
+			remedy = "check its permissions, and that it is the identity that the worker must have"
+		}
+		return "", refused("Google refused the service account (HTTP %d%.200s): %s", denied.Response.StatusCode, why.Description, remedy)
 	}
 	return "", &Error{Text: "Google issued no access token: retry, and check the status of Google Cloud"}
 }

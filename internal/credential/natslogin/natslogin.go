@@ -179,7 +179,7 @@ func Remedy(err error) string {
 		return "correct TURNPIKE_NATS_URL, or in Go the URL in the options"
 	}
 	if errors.Is(err, nats.ErrAuthorization) {
-		return "log in as a user of the server: set TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE; in Go, the login in the options"
+		return "log in as a user of the server: set or correct TURNPIKE_NATS_CREDS, TURNPIKE_NATS_NKEY, or TURNPIKE_NATS_USER and TURNPIKE_NATS_PASSWORD, each also as _FILE; in Go, the login in the options"
 	}
 	return credential.TLSRemedy(err, "TURNPIKE_NATS")
 }
