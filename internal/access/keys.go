@@ -247,7 +247,7 @@ func (k *Keys) principal(key storedKey) (Principal, error) {
 	}
 	roles, err := ParseRoles(key.Roles)
 	if err != nil {
-		return Principal{}, unauthenticated("the API key has a role that this build does not know: create a new key, or upgrade this gateway: %v", err)
+		return Principal{}, unauthenticated("the API key has the roles %s, and this build does not know all of them: create a new key, or upgrade this gateway", strings.Join(key.Roles, ", "))
 	}
 	return Principal{Name: "key:" + key.ID, Via: viaKey, Grants: []Grant{{key.Tenant, roles}}}, nil
 }
