@@ -59,7 +59,8 @@ func TestRequests(t *testing.T) {
 		"rest of a GET": {httptool.Request{URL: "http://" + at + "/v1"}, `{"city":"São Paulo","n":12345678901234567890}`, "GET /v1?city=S%C3%A3o+Paulo&n=12345678901234567890 key=k1 body="},
 		"path and query": {httptool.Request{URL: "http://" + at + "/v1/{city}?u={unit}", Query: map[string]string{"x": "a{n}b"}}, `{"city":"a/b?c","unit":"a&b","n":3}`,
 			"GET /v1/a%2Fb%3Fc?u=a%26b&x=a3b key=k1 body="},
-		"body": {httptool.Request{URL: "http://" + at + "/{id}", Method: "POST"}, `{"id":7,"deep":{"a":[1,2]}}`, `POST /7 key=k1 body={"deep":{"a":[1,2]}}`},
+		"query without a path": {httptool.Request{URL: "http://" + at + "?q={city}"}, `{"city":"@b.example/c"}`, "GET /?q=%40b.example%2Fc key=k1 body="},
+		"body":                 {httptool.Request{URL: "http://" + at + "/{id}", Method: "POST"}, `{"id":7,"deep":{"a":[1,2]}}`, `POST /7 key=k1 body={"deep":{"a":[1,2]}}`},
 	} {
 		got, err := c.Tool(tt.r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(tt.args), IdempotencyKey: "k1"})
 		if err != nil || got.IsError || got.Content != tt.want {
@@ -244,6 +245,15 @@ func TestCheck(t *testing.T) {
 	} {
 		if err := r.Check(); err == nil {
 			t.Errorf("Check admits %+v", r)
+		}
+	}
+	for url, want := range map[string]string{
+		"https://{host}/x": "an argument before the path", "https://x:{port}": "an argument before the path", "https://{host}?q=1": "an argument before the path",
+		"x.example/{id}": "not an http or https URL", "https://u@x/": "a user or password", "https://x/#{a}": "a fragment", "https://x/secret://KEY?q=1": "a secret before the ?",
+		"https://x?q={a}&k=secret://KEY": "", "https://x/?at=https://{a}": "",
+	} {
+		if err := (httptool.Request{URL: url}).Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("Check of %s = %v, want %q", url, err, want)
 		}
 	}
 	ok := httptool.Request{URL: "https://x/{a}?q={b}", Method: "POST", Query: map[string]string{"k": "{c}"}, Headers: map[string]string{"X-Y": "{a} secret://KEY"}}

@@ -1,6 +1,7 @@
 package toolspec
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -27,6 +28,7 @@ var (
 	// Argument matches {name} in a template, and SecretRef a reference to a secret; the first submatch is the name.
 	Argument  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
 	SecretRef = regexp.MustCompile(`secret://([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})`)
+	origin    = regexp.MustCompile(`^[^/]*://[^/?#]*`) // scheme, host and port of a URL
 	header    = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 )
 
@@ -35,17 +37,40 @@ func (r Request) Check() error {
 	if !slices.Contains(Methods(), r.Verb()) {
 		return fmt.Errorf("method: it is %q: write one of %s", r.Method, strings.Join(Methods(), ", "))
 	}
-	u, err := url.Parse(Argument.ReplaceAllString(r.URL, "x"))
-	if err != nil || u.Host == "" || !web(u) || u.User != nil || u.Fragment != "" {
-		return fmt.Errorf("url: %q is not an http or https URL, or has a user or a fragment: write one such as https://api.example.com/orders", r.URL)
-	}
 	// The model chooses the arguments: they must not choose the host that receives the secrets.
-	if scheme, rest, _ := strings.Cut(r.URL, "://"); Argument.MatchString(scheme) || Argument.MatchString(strings.SplitN(rest, "/", 2)[0]) || strings.Contains(strings.SplitN(rest, "?", 2)[0], secretScheme) {
-		return fmt.Errorf("url: %q: an argument is only allowed in the path and after the ?, and a secret only in query and headers: move it", r.URL)
+	if Argument.MatchString(origin.FindString(r.URL)) {
+		return fmt.Errorf("url: %q has an argument before the path: write scheme, host and port as fixed text, and use arguments only in the path and after the ?", r.URL)
+	}
+	u, err := url.Parse(Argument.ReplaceAllString(r.URL, "x"))
+	switch {
+	case err != nil || u.Host == "" || !web(u):
+		return fmt.Errorf("url: %q is not an http or https URL: write one such as https://api.example.com/orders", r.URL)
+	case u.User != nil:
+		return errors.New("url: a user or password is not allowed here: remove it, and pass credentials in headers, such as Authorization: Bearer secret://NAME")
+	case u.Fragment != "":
+		return fmt.Errorf("url: %q has a fragment, which is never sent: remove the # and what follows it", r.URL)
+	}
+	if path, _, _ := strings.Cut(r.URL, "?"); strings.Contains(path, secretScheme) {
+		return fmt.Errorf("url: %q has a secret before the ?: move it behind the ?, or into query or headers", r.URL)
 	}
 	for name := range r.Headers {
-		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection"}, strings.ToLower(name)) {
-			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: correct the name, or remove it", name)
+		if err := checkHeader(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkHeader returns an error if name is not a valid name of a header, or if the worker sets the header itself: besides
+// those of every request, these are more, in which an entry that ends with - stands for all names that begin with it.
+func checkHeader(name string, more ...string) error {
+	if !header.MatchString(name) {
+		return fmt.Errorf("headers: %.80q is not a valid name: use 1 to 64 letters, digits and -", name)
+	}
+	lower := strings.ToLower(name)
+	for _, own := range append([]string{"host", "content-length", "transfer-encoding", "connection"}, more...) {
+		if lower == own || strings.HasSuffix(own, "-") && strings.HasPrefix(lower, own) {
+			return fmt.Errorf("headers: the worker sets %q itself: remove it", name)
 		}
 	}
 	return nil

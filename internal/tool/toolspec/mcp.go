@@ -49,12 +49,15 @@ func (s Server) Check() error {
 	if err != nil || u.Host == "" || !web(u) {
 		return fmt.Errorf("url: %q is not an http or https URL: write one such as https://example.com/mcp", s.URL)
 	}
-	if u.User != nil || u.Fragment != "" || strings.Contains(s.URL, secretScheme) {
-		return errors.New("url: a user, a password, a fragment or a secret is not allowed here: remove it, and pass credentials in headers, such as Authorization: Bearer secret://NAME")
+	if u.Fragment != "" {
+		return errors.New("url: it has a fragment, which is never sent: remove the # and what follows it")
+	}
+	if u.User != nil || strings.Contains(s.URL, secretScheme) {
+		return errors.New("url: a user, a password or a secret is not allowed here: remove it, and pass credentials in headers, such as Authorization: Bearer secret://NAME")
 	}
 	for name := range s.Headers {
-		if !header.MatchString(name) || slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "content-type", "accept"}, strings.ToLower(name)) || strings.HasPrefix(strings.ToLower(name), "mcp-") {
-			return fmt.Errorf("headers: %q is not a valid name, or is set by the worker: correct the name, or remove it", name)
+		if err := checkHeader(name, "content-type", "accept", "mcp-"); err != nil {
+			return err
 		}
 	}
 	return nil

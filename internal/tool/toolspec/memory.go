@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/turnpike-dev/turnpike/internal/memory"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -28,6 +29,8 @@ func checkFiles(d tool.Definition, f *Files) (tool.Needs, error) {
 	switch {
 	case f.Scope == "":
 		errs = append(errs, tool.Invalid("scope", "it is missing: write tenant, agent, or metadata.KEY for one memory per value of that metadata key"))
+	case strings.HasPrefix(f.Scope, "metadata.") && !ok:
+		errs = append(errs, tool.Invalid("scope", "the key in %.160q is not valid: use 1 to 128 characters after metadata., without : and control characters", f.Scope))
 	case f.Scope != memory.ScopeTenant && f.Scope != memory.ScopeAgent && !ok:
 		errs = append(errs, tool.Invalid("scope", "it is %.80q: write tenant, agent or metadata.KEY", f.Scope))
 	}

@@ -137,7 +137,7 @@ const maxVariables = 64 << 10
 func checkAgent(d tool.Definition, s *Delegate) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
-		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent: write one such as researcher", s.Agent))
+		errs = append(errs, tool.Invalid("agent", "%.80q is not the name of an agent: write one such as researcher, of up to 64 lower-case letters, digits, _ and -", s.Agent))
 	}
 	if s.MaxDepth < 0 {
 		errs = append(errs, tool.Invalid("max_depth", "%d is negative: write 0 or more", s.MaxDepth))
@@ -162,7 +162,7 @@ type Successor struct {
 func checkHandoff(d tool.Definition, s *Successor) (tool.Needs, error) {
 	var errs []error
 	if !agentPattern.MatchString(s.Agent) {
-		errs = append(errs, tool.Invalid("agent", "%q is not the name of an agent: write one such as researcher", s.Agent))
+		errs = append(errs, tool.Invalid("agent", "%.80q is not the name of an agent: write one such as researcher, of up to 64 lower-case letters, digits, _ and -", s.Agent))
 	}
 	if d.Idempotent || d.Timeout != 0 {
 		errs = append(errs, errors.New("a tool of kind handoff cannot have idempotent or timeout, since it makes no call: remove them"))
