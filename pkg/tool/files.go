@@ -46,7 +46,7 @@ func CheckFiles(files []state.Part) (kept []state.Part, remark string) {
 		case len(kept) == MaxFiles:
 			err = fmt.Errorf("a result may have at most %d files: the tool must return fewer", MaxFiles)
 		case size+checked.Bytes > MaxFileBytes:
-			err = fmt.Errorf("the data of all files of a result may have at most %d bytes: the tool must upload the file, and return its file_id", MaxFileBytes)
+			err = fmt.Errorf("the data of the result's files have %d bytes with this one, at most %d are allowed: the tool must upload the file, and return its file_id", size+checked.Bytes, MaxFileBytes)
 		}
 		if err != nil {
 			out.add(FileRemark(i, err))
@@ -85,8 +85,11 @@ func checkFile(f state.Part) (state.Part, error) {
 	if f.FileID != "" { // the file itself says the rest
 		return state.Part{Type: state.PartFile, FileID: f.FileID}, nil
 	}
-	if len(f.Name) > MaxFileName || !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
-		return f, fmt.Errorf("the file's name is not valid: use at most %d bytes of UTF-8 without control characters", MaxFileName)
+	if len(f.Name) > MaxFileName {
+		return f, fmt.Errorf("the file's name has %d bytes, at most %d are allowed: shorten it", len(f.Name), MaxFileName)
+	}
+	if !utf8.ValidString(f.Name) || strings.ContainsFunc(f.Name, unicode.IsControl) {
+		return f, fmt.Errorf("the file's name %.60q is not UTF-8 or has control characters: correct it", f.Name)
 	}
 	if _, _, err := mime.ParseMediaType(f.MediaType); err != nil || strings.Count(f.MediaType, "/") != 1 || len(f.MediaType) > 127 {
 		return f, fmt.Errorf("media_type %.60q is not a media type: write one such as application/pdf", f.MediaType)

@@ -28,7 +28,7 @@ func CheckImages(images []state.Image) (kept []state.Image, remark string) {
 		case len(kept) == MaxImages:
 			err = fmt.Errorf("a result may have at most %d images: the tool must return fewer", MaxImages)
 		case size+len(image.Data) > MaxImageBytes:
-			err = fmt.Errorf("the images of a result may have at most %d bytes of base64 in total: the tool must return smaller images, or URLs", MaxImageBytes)
+			err = fmt.Errorf("the result's images have %d bytes of base64 with this one, at most %d are allowed: the tool must return smaller images, or URLs", size+len(image.Data), MaxImageBytes)
 		}
 		if err != nil {
 			out.add(fmt.Sprintf("\n[image %d left out: %v]", i+1, err))

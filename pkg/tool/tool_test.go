@@ -2,6 +2,7 @@ package tool_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,19 @@ func TestTruncate(t *testing.T) {
 	for _, tt := range tests {
 		if got := tool.Truncate(tt.content, tt.limit); got != tt.want {
 			t.Errorf("Truncate(%q, %d) = %q, want %q", tt.content, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// A remark names the mistake and the limit.
+func TestRemarksOfFiles(t *testing.T) {
+	t.Parallel()
+	for want, name := range map[string]string{
+		fmt.Sprintf("the file's name has %d bytes, at most %d are allowed: shorten it", tool.MaxFileName+1, tool.MaxFileName): strings.Repeat("a", tool.MaxFileName+1),
+		`the file's name "a\x00b" is not UTF-8 or has control characters: correct it`:                                         "a\x00b",
+	} {
+		if kept, remark := tool.CheckFiles([]state.Part{tool.File(name, "text/plain", []byte("a"))}); len(kept) > 0 || !strings.Contains(remark, want) {
+			t.Errorf("%d files stay, remark %q, want %q", len(kept), remark, want)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (r *remote) connect(ctx context.Context) (*a2aclient.Client, error) {
 	}
 	for _, i := range card.SupportedInterfaces {
 		if at, err := url.Parse(i.URL); err != nil || at.Host != home.Host || at.Scheme != home.Scheme {
-			return nil, fmt.Errorf("the agent's card names the server %s, but the url of the tool is at %s://%s: have one of them corrected by its owner", i.URL, home.Scheme, home.Host)
+			return nil, fmt.Errorf("the agent's card names the server %s, but the url of the tool is at %s://%s, so an owner must correct one of them", i.URL, home.Scheme, home.Host)
 		}
 	}
 	return a2aclient.NewFromCard(ctx, card, a2aclient.WithJSONRPCTransport(r.client), a2aclient.WithRESTTransport(r.client))

@@ -12,9 +12,10 @@ import (
 // measureInterval is the time between two measurements of a program without a cgroup.
 const measureInterval = 200 * time.Millisecond
 
-// watch measures the processes below pid every measureInterval, until done is closed or it has called kill. It calls
-// kill with the reason when it finds that they use more than memory bytes in total, or are more than maxProcesses. It
-// is used where there is no cgroup: the kernel then limits only the memory of each process by itself.
+// watch measures the descendants of the process pid, without pid itself, every measureInterval. If they are more than
+// maxProcesses, or use more than memory bytes in total, watch calls kill with the reason and returns. It also returns
+// when done is closed. It is for programs without a cgroup, for which the kernel limits only the memory of each single
+// process.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()

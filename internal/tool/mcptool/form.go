@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,8 +207,11 @@ func value(f field, text string) (any, error) {
 		return nil, errors.New("the answer is neither yes nor no: answer with one of them")
 	case "number", "integer":
 		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, errors.New("the answer is not a number, or is too large: answer with a number")
+		if errors.Is(err, strconv.ErrRange) {
+			return nil, errors.New("the number is too large: answer with a smaller one")
+		}
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			return nil, errors.New("the answer is not a number: answer with one")
 		}
 		return n, nil
 	case "array":

@@ -22,8 +22,9 @@ func form(t testing.TB, schema string) *mcp.ElicitParams {
 }
 
 const (
-	yesNo = `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`
-	order = `{"type":"object","properties":{"n":{"type":"integer","minimum":1,"default":2},"size":{"type":"string","enum":["s","l"]}},"required":["size"]}`
+	yesNo  = `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`
+	order  = `{"type":"object","properties":{"n":{"type":"integer","minimum":1,"default":2},"size":{"type":"string","enum":["s","l"]}},"required":["size"]}`
+	amount = `{"type":"object","properties":{"n":{"type":"number"}}}`
 	// Validating a value against this schema never terminates.
 	endless = `{"type":"object","properties":{"x":{"type":"string","allOf":[{"$ref":"#/properties/x"}]}},"$ref":"#"}`
 )
@@ -56,6 +57,9 @@ func TestAnswers(t *testing.T) {
 		{order, `{"size":"s","n":0}`, nil},
 		{order, "l", nil},
 		{order, "accept", nil}, // size has no default
+		{amount, " 1e3 ", accept(`{"n":1000}`)},
+		{amount, "NaN", nil},
+		{amount, "1e999", nil},
 		{endless, "text", accept(`{"x":"text"}`)},
 	} {
 		got, err := answerOf(form(t, test.form), test.answer)
@@ -75,6 +79,8 @@ func TestLargeAnswers(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("1,", 50_000), ",")
 	for name, test := range map[string]struct{ form, answer, want string }{
 		"choices": {`{"properties":{"a":{"type":"array","items":{"enum":[` + many + `]}}}}`, `{"a":[` + strings.ReplaceAll(many, "1", "2") + `]}`, "50000 answers cannot be checked against the 50000 choices of the form: choose at most 10"},
+		"large":   {amount, "1e999", "the number is too large: answer with a smaller one"},
+		"NaN":     {amount, "NaN", "the answer is not a number: answer with one"},
 		"a text":  {order, `{"size":"` + strings.Repeat("x", 1<<20) + `"}`, "validating"},
 	} {
 		_, err := answerOf(form(t, test.form), test.answer)

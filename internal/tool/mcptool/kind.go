@@ -42,10 +42,10 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 	for try := 1; ; try++ {
 		l, err := c.List(ctx, t.Tenant, s.Server, t.Secret)
 		if err == nil {
-			if l, err = l.Pick(s.Allow); err == nil {
-				return json.Marshal(l)
+			if l, err = l.Pick(s.Allow); err != nil {
+				return nil, fmt.Errorf("the tools of MCP server %q could not be determined: %w", s.Server, err)
 			}
-			try = pinTries
+			return json.Marshal(l)
 		}
 		if try == pinTries || !pause(ctx, pinPause) {
 			return nil, fmt.Errorf("the tools of MCP server %q could not be determined (%w): check that the server works, and that its settings in the agent are right", s.Server, err)
@@ -57,7 +57,7 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 func (*Caller) Expand(t tool.Bound, pinned json.RawMessage) ([]tool.Definition, error) {
 	var l Listing
 	if err := json.Unmarshal(pinned, &l); err != nil {
-		return nil, fmt.Errorf("the stored tools of the MCP server cannot be decoded (%w): save the agent again, and start a new run of its next version", err)
+		return nil, fmt.Errorf("the stored tools of the MCP server cannot be decoded (%w): if other workers run a newer build, upgrade this one; otherwise save the agent again, and start a new run of its next version", err)
 	}
 	tools := make([]tool.Definition, len(l))
 	for i, listed := range l {

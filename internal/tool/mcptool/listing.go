@@ -136,8 +136,11 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 			listed.Output = json.RawMessage(secrets.Redact(string(listed.Output)))
 		}
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
-		if len(l) == maxTools || size > maxListing {
-			return nil, fmt.Errorf("list tools: the server lists more than %d tools or %d bytes, the maximum: configure it to offer fewer tools, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxTools, maxListing)
+		switch {
+		case len(l) == maxTools:
+			return nil, fmt.Errorf("list tools: the server lists more than %d tools, the maximum: configure it to offer fewer (allow does not help, since it is applied afterwards)", maxTools)
+		case size > maxListing:
+			return nil, fmt.Errorf("list tools: the server lists tools with more than %d bytes, the maximum: configure it to offer fewer, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
 			return nil, fmt.Errorf("list tools: the server lists the tool %q twice: correct the server", t.Name)

@@ -116,7 +116,7 @@ func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve R
 	case l.pool.slots <- struct{}{}:
 	case <-ctx.Done():
 		l.leave()
-		return nil, fmt.Errorf("MCP server %q was not called, since this tenant has %d calls of it in flight at this worker, the maximum (%w): retry later", s, cap(l.pool.slots), context.Cause(ctx))
+		return nil, fmt.Errorf("MCP server %q was not called, since this tenant has %d calls of it in flight at this worker, the maximum (%w)", s, cap(l.pool.slots), context.Cause(ctx))
 	}
 	if l.session = l.reuse(); l.session != nil {
 		return l, nil
@@ -126,7 +126,7 @@ func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve R
 		<-l.pool.slots
 		l.leave()
 		if errors.Is(err, confine.ErrRefused) { // its text is for the operator
-			return nil, fmt.Errorf("MCP server %q cannot be used: this worker cannot confine its program. Continue without the tool; the operator must set up confinement: turnpike doctor shows what is missing", s)
+			return nil, fmt.Errorf("MCP server %q cannot be used: this worker cannot confine its program, so the operator must set up confinement (turnpike doctor shows what is missing)", s)
 		}
 		return nil, errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
 	}
