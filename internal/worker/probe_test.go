@@ -375,7 +375,7 @@ func TestProbeOverMCP(t *testing.T) {
 	own.Allow = nil
 	id = s.submit(state.Limits{}, []agent.Tool{{Name: "pay", Probe: &tool.Probe{Kind: toolspec.MCP, Own: tool.EncodeSettings(own)}}}, model.Scripted{Text: "end"})
 	st := s.awaitReason(id, state.EndInvalidAgent)
-	if st.Error == nil || !strings.Contains(st.Error.Message, "tools[0].probe: its source lists 2 tools, but a probe is exactly 1 tool: name that tool in allow") {
+	if st.Error == nil || !strings.Contains(st.Error.Message, "tools[0].probe: its source lists 2 tools, but a probe is exactly 1 tool: correct the source, or name that tool in its allow") {
 		t.Errorf("error = %+v", st.Error)
 	}
 }

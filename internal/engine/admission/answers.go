@@ -40,6 +40,9 @@ func NewAnswers(limit int64) *Answers {
 	return &Answers{limit: limit, tenants: map[string]int64{}}
 }
 
+// Limit returns the bytes of the budget.
+func (a *Answers) Limit() int64 { return a.limit }
+
 // Share returns the bytes that one tenant may hold, except for a single reservation that is larger.
 func (a *Answers) Share() int64 { return max(a.limit/2, 1) }
 

@@ -102,7 +102,7 @@ func New(store state.Agents, cfg Config) *Agents {
 func (a *Agents) Latest(ctx context.Context, tenant, name string) (*agent.Agent, error) {
 	record, err := a.store.Agent(ctx, tenant, name, 0)
 	if errors.Is(err, state.ErrNotFound) {
-		return nil, &InvalidError{fmt.Errorf("there is no agent %q: save it, or correct the name", name)}
+		return nil, &InvalidError{fmt.Errorf("there is no agent %q: continue without it; an author of agents must save it first, or correct the name", name)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read agent %s: %w", name, err)

@@ -73,7 +73,7 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 	next, err := a.compile(key, def)
 	if err != nil {
 		b.asked.Store(0) // so that every turn reports it
-		return nil, &InvalidError{fmt.Errorf("the definition is not valid with the descriptions that services give of their tools: %w: correct the services, or write description and schema of these tools into the definition", err)}
+		return nil, &InvalidError{fmt.Errorf("with the descriptions and schemas that services give of its tools, the definition is not valid: %w", err)}
 	}
 	next.def, next.undescribed, next.said = b.def, b.undescribed, said
 	next.asked.Store(time.Now().UnixNano())

@@ -73,7 +73,7 @@ func (a *Agents) probes(ctx context.Context, key agentKey, def agent.Definition,
 			return def, err
 		}
 		if len(tools) != 1 {
-			return def, &InvalidError{fmt.Errorf("tools[%d].probe: its source lists %d tools, but a probe is exactly 1 tool: name that tool in allow", s.Index, len(tools))}
+			return def, &InvalidError{fmt.Errorf("tools[%d].probe: its source lists %d tools, but a probe is exactly 1 tool: correct the source, or name that tool in its allow; then save the agent, and start a new run", s.Index, len(tools))}
 		}
 		probe := *def.Tools[s.Index].Probe
 		probe.Listed = tools[0].Listed
@@ -89,7 +89,7 @@ func (a *Agents) listed(place string, kind tool.Kind, source tool.Bound, pin jso
 		if p := timelimit.Caught(recover()); p != nil {
 			err = &InvalidError{fmt.Errorf("%s: %w", place, a.panicked(p, source.Kind))}
 		} else if err != nil {
-			err = &InvalidError{fmt.Errorf("%s: the list of tools that this version of the agent has pinned cannot be used: %w: save the agent again to pin a new list, or upgrade this worker", place, err)}
+			err = &InvalidError{fmt.Errorf("%s: the list of tools that this version of the agent has pinned cannot be used: %w", place, err)}
 		}
 	}()
 	return kind.Expand(source, pin)

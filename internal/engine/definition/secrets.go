@@ -107,7 +107,7 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 	if len(hosts) > 0 {
 		if v := s.variable(name); v != "" {
 			if !fits {
-				remedy := fmt.Sprintf("put a file of that name into TURNPIKE_SECRETS_DIR/%s (in Go, SecretsDir) of %s", tenant, reader)
+				remedy := fmt.Sprintf("put a file with the name %s and the value into TURNPIKE_SECRETS_DIR/%s (in Go, SecretsDir) of %s", name, tenant, reader)
 				if shared {
 					remedy = fmt.Sprintf("set %s%s in the environment of %s", declared, name, reader)
 				}
@@ -117,13 +117,13 @@ func (s Secrets) find(tenant, name, host string, shared bool) (string, error) {
 		}
 	}
 	if !shared {
-		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file of that name into TURNPIKE_SECRETS_DIR/%[2]s (in Go, SecretsDir) of %[3]s, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, reader)
+		return "", fmt.Errorf("tenant %[2]s has no secret %[1]s: put a file with the name %[1]s and the value into TURNPIKE_SECRETS_DIR/%[2]s (in Go, SecretsDir) of %[3]s, or, if the deployment has the secret, ask an admin of the deployment to list it in `secrets` of the tenant", name, tenant, reader)
 	}
 	variable := declared + name
 	if fits {
 		variable = name
 	}
-	return "", fmt.Errorf("secret %s is not set, or empty: set %s in the environment of %s and start it again, or put a file of that name with the value into TURNPIKE_SECRETS_DIR (in Go, SecretsDir)", name, variable, reader)
+	return "", fmt.Errorf("secret %[1]s is not set, or empty: set %[2]s in the environment of %[3]s and start it again, or put a file with the name %[1]s and the value into its TURNPIKE_SECRETS_DIR (in Go, SecretsDir)", name, variable, reader)
 }
 
 // file reads a secret from a file. It returns "" if the file does not exist.

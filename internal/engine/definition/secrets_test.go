@@ -86,7 +86,7 @@ func TestSecrets(t *testing.T) {
 		{"default", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!secret OPENAI_API_KEY is for the hosts api.openai.com, *.api.openai.com only and must not be sent to evil.example:443: set TURNPIKE_SECRET_OPENAI_API_KEY"},
 		{"default", "OPENAI_API_KEY", "api.openai.com.evil.example:443", policy.Policy{}, "!is for the hosts"},
 		{"default", "OPENAI_API_KEY", "", policy.Policy{}, "!given to a program"},
-		{"acme", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!must not be sent to evil.example:443: put a file of that name into TURNPIKE_SECRETS_DIR/acme"},
+		{"acme", "OPENAI_API_KEY", "evil.example:443", policy.Policy{}, "!must not be sent to evil.example:443: put a file with the name OPENAI_API_KEY and the value into TURNPIKE_SECRETS_DIR/acme"},
 		{"acme", "OWN", "a.example:443", policy.Policy{}, "of-acme"},
 		{"acme", "OTHERS", "a.example:443", policy.Policy{}, "!TURNPIKE_SECRETS_DIR/acme"},
 		{"acme", "DECLARED", "a.example:443", policy.Policy{}, "!tenant acme has no secret"},

@@ -73,7 +73,7 @@ func (ts *tools) reserve(ctx context.Context, t *Turn, a *agent.Agent, calls []s
 func (ts *tools) keep(t *Turn, results []loop.ToolResult, r loop.ToolResult, spec *agent.CompiledTool) []loop.ToolResult {
 	before, size := BytesOf(results...), BytesOf(r)
 	if before+size > MaxTurnAnswers && before > 0 {
-		r.Content, r.Images, r.Files, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: all results of a turn may have %d bytes in total. Request less data at once", r.Name, size, MaxTurnAnswers), nil, nil, true
+		r.Content, r.Images, r.Files, r.IsError = fmt.Sprintf("Tool %q was called, but its result of %d bytes does not fit: the results before it have %d, and all results of a turn may have %d in total. Request less data at once", r.Name, size, before, MaxTurnAnswers), nil, nil, true
 	}
 	t.pending -= int64(max(ts.maxResult(spec), minAnswer))
 	t.answers.Shrink(int64(before+BytesOf(r)) + t.pending)

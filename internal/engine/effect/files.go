@@ -99,9 +99,10 @@ func (c *modelCall) load(ctx context.Context) error {
 	for _, n := range sizes {
 		size += n
 	}
-	memory, err := c.cfg.Memory.Reserve(ctx, c.t.Run.Tenant, size*copiesOfFile, nil)
+	need := size * copiesOfFile
+	memory, err := c.cfg.Memory.Reserve(ctx, c.t.Run.Tenant, need, nil)
 	if err != nil {
-		return fail(model.Cancelled, err, "the turn ended while the model call waited for memory for its files: if this repeats, raise TURNPIKE_FILE_MEMORY_MIB of the worker")
+		return fail(model.Cancelled, err, "the turn ended while the model call waited for %d bytes of memory for its files; the worker has %d for all calls, and half of it for one tenant: if this repeats, raise TURNPIKE_FILE_MEMORY_MIB of the worker (in Go, FileMemory)", need, c.cfg.Memory.Limit())
 	}
 	contents := map[string]string{}
 	for id, n := range sizes {

@@ -364,7 +364,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
 	if n := state.Weight(effect.Messages); n > ms.cfg.Prompt {
 		return nil, model.Request{}, &model.Error{
-			Class: model.PromptTooLong, Provider: m.Provider, Message: fmt.Sprintf("the messages for the model take %d bytes, and at most %d are allowed: lower max_result of the tools, or set compaction", n, ms.cfg.Prompt),
+			Class: model.PromptTooLong, Provider: m.Provider, Message: fmt.Sprintf("the messages for the model take %d bytes, and at most %d are allowed: shorten them, lower max_result of the tools, or set compaction", n, ms.cfg.Prompt),
 		}
 	}
 	req := model.Request{

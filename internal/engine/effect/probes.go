@@ -220,6 +220,7 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 		}
 		traced.End()
 	}()
+	turn := ctx
 	ctx, cancel := context.WithTimeout(ctx, l.spec.TimeLimit())
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -240,8 +241,10 @@ func (ps *probes) ask(ctx context.Context, t *Turn, l lost) (answer tool.ProbeAn
 		return a
 	})
 	switch {
+	case turn.Err() != nil:
+		return unknown, fmt.Errorf("the probe did not answer before the turn was cut short: %w", context.Cause(turn))
 	case !ok || ctx.Err() != nil:
-		return unknown, fmt.Errorf("the probe did not answer within %s, the timeout of its tool, or before the turn was cut short: if the probe is too slow, repair it, or raise that timeout", l.spec.TimeLimit())
+		return unknown, fmt.Errorf("the probe did not answer within %s, the timeout of its tool: make the probe faster, or raise that timeout", l.spec.TimeLimit())
 	case got.err != nil:
 		return unknown, got.err
 	default:

@@ -73,6 +73,9 @@ func (ts *tools) settleFile(ctx context.Context, t *Turn, name string, f state.P
 	case err == nil:
 		return state.Part{Type: state.PartFile, FileID: made.ID, Name: made.Name, MediaType: made.MediaType, Bytes: made.Bytes}, nil
 	case errors.Is(err, file.ErrNotFound):
+		if f.FileID == "" { // it was stored
+			return f, errors.New("the file was deleted while it was stored: continue without the file, or call the tool again")
+		}
 		return f, fmt.Errorf("tenant %s has no file with the id %.60q: continue without the file; the tool must name one that was uploaded to this tenant", tenant, f.FileID)
 	case errors.Is(err, bus.ErrObjectsFull):
 		return f, fmt.Errorf("the files of tenant %s have reached their limit in bytes: continue without the file; a user must delete some, or the operator raise TURNPIKE_FILES_MIB (in Go, NATS.Limits.Files)", tenant)

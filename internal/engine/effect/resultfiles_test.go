@@ -86,6 +86,7 @@ func TestFilesOfAResultAreKept(t *testing.T) {
 		"uploaded before":    {file: uploaded, want: "there"},
 		"a bind that fails":  {file: uploaded, bind: errors.New("unavailable"), want: "there"},
 		"of nobody":          {file: state.Part{Type: state.PartFile, FileID: "nowhere", MediaType: "application/pdf"}, remark: `has no file with the id "nowhere"`},
+		"deleted at once":    {file: tool.File("a.pdf", "application/pdf", []byte("content")), bind: file.ErrNotFound, remark: "the file was deleted while it was stored"},
 		"deleted in between": {file: uploaded, bind: file.ErrNotFound, remark: "has no file with the id"},
 	} {
 		t.Run(name, func(t *testing.T) {

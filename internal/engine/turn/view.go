@@ -85,7 +85,7 @@ func (t *turn) growView(ctx context.Context) error {
 
 // noMemory is the error of a turn that another attempt must take because there is no memory for the run's view.
 func (k *Taker) noMemory(size int64) error {
-	return &effect.PostponedError{Delay: k.cfg.Periods.RedeliveryDelay, Reason: fmt.Sprintf("the run's history takes %d KiB, and other turns use the memory for them; nothing to do, a worker continues it when memory is free. If this repeats, raise TURNPIKE_VIEWS_MIB or add workers", size>>10)}
+	return &effect.PostponedError{Delay: k.cfg.Periods.RedeliveryDelay, Reason: fmt.Sprintf("the run's history needs %d KiB of memory, and other turns use too much of the %d KiB for histories, of which one tenant may use half; nothing to do, a worker continues the run when memory is free. If this repeats, raise TURNPIKE_VIEWS_MIB or add workers", copiesOfView*size>>10, k.cfg.Views.Limit()>>10)}
 }
 
 // viewBytes estimates the memory of the log of a turn, of its pending signals and of the results in its journal.

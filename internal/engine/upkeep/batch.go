@@ -145,6 +145,16 @@ func (l *lane) lost(ctx context.Context, id state.RunID, step int) (bool, error)
 // is negative.
 func (l *lane) recordLost(ctx context.Context, step int) error {
 	known := l.s.LostInBatch(l.s.Batch.Index + step*l.s.Batch.MaxParallel)
-	_, err := l.f.recordLost(ctx, known, "the run "+string(l.s.ID)+" of its batch comes before it, but the store does not have it")
+	_, err := l.f.recordLost(ctx, known, l.lostDetail(step))
 	return err
+}
+
+// lostDetail explains how the worker knows of the run that is step places after l.s in its lane, or before it if step is
+// negative.
+func (l *lane) lostDetail(step int) string {
+	order := "before"
+	if step < 0 {
+		order = "after"
+	}
+	return "the run " + string(l.s.ID) + " of its batch comes " + order + " it, but the store does not have it"
 }

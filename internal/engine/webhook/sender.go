@@ -389,10 +389,10 @@ func (s *Sender) fullPause() time.Duration {
 	return spread(s.cfg.Times.FirstPause, s.cfg.Times.FirstPause)
 }
 
-// use returns the endpoint of an address and counts one more user of it. After brokenAfter failures without a success
-// in between, the endpoint pauses. Each time that a pause ends, use lets one caller through and begins the next pause.
-// For the other callers, and if the endpoint does not answer the attempts in flight, use returns nil, the time of the
-// next attempt and the reason, so that an event that cannot be sent at once does not delay others.
+// use returns the endpoint of an address and counts one more user of it. It returns nil, the time of the next attempt
+// and the reason if the endpoint pauses, or does not answer the attempts in flight, so that an event that cannot be
+// sent at once does not delay others. An endpoint pauses after brokenAfter failures without a success in between. The
+// first call after the end of a pause begins the next pause, which does not apply to that call itself.
 func (s *Sender) use(to address, now time.Time) (*endpoint, time.Time, api.PendingReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
