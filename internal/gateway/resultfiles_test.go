@@ -201,7 +201,7 @@ func TestFilesOfClientTools(t *testing.T) {
 		`[{"type":"file","data":"aGk="}]`:                                                        `media_type "" is not a media type`,
 		`[{"type":"file","media_type":"text/plain","data":""}]`:                                  `the file has no content`,
 		`[{"type":"file","media_type":"text/plain","data":"aGk=","url":"https://example.com"}]`:  `exactly one of`,
-		`[{"type":"file","media_type":"text/plain","data":"aGk=","name":"` + "a\\u0000b" + `"}]`: `without control characters`,
+		`[{"type":"file","media_type":"text/plain","data":"aGk=","name":"` + "a\\u0000b" + `"}]`: `has control characters`,
 	} {
 		if p := refused(t, files, signal(files), api.CodeInvalidRequest); !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %s", files, p.Detail)

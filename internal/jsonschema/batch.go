@@ -38,7 +38,7 @@ func (b *Batch) Check(raw json.RawMessage) error {
 	case b.values < 0:
 		return fmt.Errorf("the output schemas of the batch have together more than %d values (objects, lists, texts and numbers); %s", MaxBatchValues, remedy)
 	case b.weight < 0:
-		return fmt.Errorf("the output schemas of the batch are together too large and nested too deep: at most %d bytes are allowed, each counted once for each level around it; %s", MaxBatchWeight, remedy)
+		return fmt.Errorf("the output schemas of the batch are together too large for their depth: %d bytes or more, each counted once for each level around it, at most %d are allowed; %s", MaxBatchWeight-b.weight, MaxBatchWeight, remedy)
 	}
 	_, err := Compile(raw, &b.patterns)
 	if errors.Is(err, errAllPatterns) {

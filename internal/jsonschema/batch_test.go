@@ -24,7 +24,7 @@ func TestBatch(t *testing.T) {
 	}{
 		"patterns": {patterns, "the regular expressions of the output schemas of the batch are together too complex, more than 200000 instructions"},
 		"values":   {values, "the output schemas of the batch have together more than 50000 values"},
-		"levels":   {deep, "the output schemas of the batch are together too large and nested too deep"},
+		"levels":   {deep, "the output schemas of the batch are together too large for their depth"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

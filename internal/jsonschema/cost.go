@@ -63,11 +63,11 @@ func weightOf(raw []byte) int {
 
 // boundSize returns an error if reading the schema raw would cost too much.
 func boundSize(raw []byte) error {
-	if Values(raw) > MaxValues {
-		return fmt.Errorf("the schema has more than %d values (objects, lists, texts and numbers together): shorten lists such as enum, or split it", MaxValues)
+	if n := Values(raw); n > MaxValues {
+		return fmt.Errorf("the schema has %d values (objects, lists, texts and numbers together), at most %d are allowed: shorten lists such as enum, or split it", n, MaxValues)
 	}
 	if weight := weightOf(raw); weight > maxSchemaWeight {
-		return fmt.Errorf("the schema is too large and nested too deep: %d bytes, each counted once for each level around it, at most %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
+		return fmt.Errorf("the schema is too large for its depth: %d bytes, each counted once for each level around it, at most %d are allowed: flatten or shorten it", weight, maxSchemaWeight)
 	}
 	return nil
 }

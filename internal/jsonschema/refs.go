@@ -52,7 +52,7 @@ func (r *references) find(place string, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if len(place) > maxPlace {
-			return fmt.Errorf("the path #%s to a part of the schema is longer than %d bytes: nest less deeply, or use shorter names", keys.Clip(place), maxPlace)
+			return fmt.Errorf("the path #%s to a part of the schema has %d bytes, at most %d are allowed: nest less deeply, or use shorter names", keys.Clip(place), len(place), maxPlace)
 		}
 		r.places = append(r.places, place)
 		if _, ok := v["$id"].(string); ok && place != "" {

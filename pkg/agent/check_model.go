@@ -155,7 +155,7 @@ func (c *checker) response(place string, r model.Scripted) {
 		c.fault(place+".retry_after", "%s is negative: write a duration such as 30s", time.Duration(r.RetryAfter))
 	}
 	if u := r.Usage; u != nil && (u.InputTokens < 0 || u.OutputTokens < 0) {
-		c.fault(place+".usage", "input_tokens is %d and output_tokens %d, and one of them is negative: write 0 or more", u.InputTokens, u.OutputTokens)
+		c.fault(place+".usage", "input_tokens is %d and output_tokens %d, but neither may be negative: write 0 or more", u.InputTokens, u.OutputTokens)
 	}
 	for i, use := range r.ProviderTools {
 		if !model.IsProviderTool(use.Name) {

@@ -92,7 +92,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		d = time.Duration(n * float64(24*time.Hour))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration, or is too long: write one such as 30d, 72h or 90m", text)
+		return 0, fmt.Errorf("%.80q is not a duration from 0d to 36500d: write one such as 30d, 72h or 90m", text)
 	}
 	return d, nil
 }
@@ -120,7 +120,7 @@ func (p *Period) UnmarshalJSON(b []byte) error {
 	var text string
 	err := json.Unmarshal(b, &text)
 	if err != nil {
-		return fmt.Errorf("%s is not a duration: write one such as \"30d\", \"72h\" or \"90m\"", b)
+		return fmt.Errorf("%.80s is not a duration: write one such as \"30d\", \"72h\" or \"90m\"", b)
 	}
 	*p, err = ParsePeriod(text)
 	return err

@@ -92,10 +92,10 @@ func bound(data []byte) error {
 		}
 	}
 	if values > maxValues {
-		return fmt.Errorf("the document has too many values, about %d are allowed: shorten it", maxValues)
+		return fmt.Errorf("the document has about %d values, at most %d are allowed: shorten it", values, maxValues)
 	}
 	if weight > maxRead*1_000_000 {
-		return errors.New("the document is too large and nested too deep to be checked: shorten or flatten it")
+		return fmt.Errorf("the document is too large for its depth: %d bytes, each counted once for each level around it, at most %d are allowed: shorten or flatten it", weight, maxRead*1_000_000)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func readable(data []byte) error {
 		}
 	}
 	if marks > maxMarks {
-		return fmt.Errorf("the document has more than %d lines, commas and brackets: shorten it", maxMarks)
+		return fmt.Errorf("the document has %d line ends, commas and opening brackets, at most %d are allowed: shorten it", marks, maxMarks)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func compileRule(text tool.Approval) (approvalRule, error) {
 	holds, err := rule.Compile(string(text), cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("args_from_untrusted", cel.BoolType), cel.Variable("untrusted_seen", cel.BoolType))
 	if err != nil {
-		return nil, fmt.Errorf("it is neither always nor never, nor a valid CEL expression over args, args_from_untrusted and untrusted_seen: write one of these: %w", err)
+		return nil, fmt.Errorf("it is neither always nor never, and cannot be used as a CEL expression over args, args_from_untrusted and untrusted_seen: %w", err)
 	}
 	return func(args map[string]any, text string, log []state.Entry, left *rule.Budget) (bool, error) {
 		// The rule calls these functions only when it needs their values.

@@ -96,7 +96,7 @@ func badSubject(s string) string {
 	case s == "":
 		return "is empty: name one subject, such as hooks.review"
 	case len(s) > maxSubject:
-		return fmt.Sprintf("is longer than %d bytes: use a shorter subject", maxSubject)
+		return fmt.Sprintf("has %d bytes, at most %d are allowed: use a shorter subject", len(s), maxSubject)
 	case strings.ContainsAny(s, "*> \t\r\n"):
 		return "has a wildcard or a space: name one subject, such as hooks.review"
 	case strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_INBOX."):
