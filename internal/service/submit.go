@@ -240,9 +240,10 @@ func (s *Submissions) submit(ctx context.Context, sub submission) (state.State, 
 }
 
 // submitRecent submits a run of the latest version of its agent that this gateway has read, without reading it again.
-// The error is state.ErrChanged if the agent must be read: it is unknown here, the submission names a version, the agent
-// has changed, or the version that this gateway has read refuses the submission. If submitRecent has recorded files as
-// used by the run, it sets the id of sub, so that the next attempt creates the run under the same id.
+// The error is state.ErrChanged if the caller must read the agent and try again: the agent is unknown here or has
+// changed, the submission names a version, or the run could not be made from the version that this gateway has read,
+// for whatever reason (any error of newRunOf). Once the run is made, submitRecent sets the id of sub to that of the
+// run, even if storing it fails, so that the next attempt uses the same id: files may be recorded as used by it.
 func (s *Submissions) submitRecent(ctx context.Context, sub *submission) (state.State, error) {
 	a, ok := s.defs.lastRead(sub.caller.Tenant, sub.req.Agent)
 	if !ok || cmp.Or(sub.version, sub.req.AgentVersion) != 0 {

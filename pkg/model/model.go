@@ -265,6 +265,9 @@ func (c ScriptedCall) Text() string {
 // Duration is a time.Duration that encodes as text, such as "1.5s" or "10m0s".
 type Duration time.Duration
 
+// maxSeconds is the maximum of a duration that is a number.
+const maxSeconds = 1_000_000_000
+
 // MarshalJSON encodes d in the form of time.Duration.String.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(d).String())
@@ -276,14 +279,14 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &text) == nil {
 		v, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("duration %q is not valid: write one such as \"30s\", \"10m\" or \"1h30m\"", text)
+			return fmt.Errorf("duration %.80q is not valid: write one such as \"30s\", \"10m\" or \"1h30m\", of at most 2562047h", text)
 		}
 		*d = Duration(v)
 		return nil
 	}
 	var seconds float64
-	if err := json.Unmarshal(b, &seconds); err != nil || seconds != seconds || seconds > 1e9 || seconds < -1e9 {
-		return fmt.Errorf("duration %s is not valid: write one such as \"30s\", \"10m\" or \"1h30m\"", b)
+	if err := json.Unmarshal(b, &seconds); err != nil || seconds != seconds || seconds > maxSeconds || seconds < -maxSeconds {
+		return fmt.Errorf("duration %.80s is not valid: write one such as \"30s\", \"10m\" or \"1h30m\", or a number of seconds up to %d", b, maxSeconds)
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil

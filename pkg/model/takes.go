@@ -152,7 +152,7 @@ var geminiTakes = []Taken{
 		Models: "more than 5", Refuses: func(c Choice) bool { return len(c.Stop) > 5 }, Text: "gemini takes at most 5: remove some",
 	}}},
 	{Setting: "seed", Field: "generationConfig.seed", Not: []Exception{{
-		Models: "beyond 32 bits", Refuses: func(c Choice) bool { return int64(int32(*c.Seed)) != *c.Seed }, Text: "gemini takes 32 bits: write a smaller number", //nolint:gosec // the point
+		Models: "beyond 32 bits", Refuses: func(c Choice) bool { return int64(int32(*c.Seed)) != *c.Seed }, Text: "gemini takes whole numbers from -2147483648 to 2147483647: write one of these", //nolint:gosec // the point
 	}}},
 	{Setting: "tool_choice", Field: "toolConfig.functionCallingConfig"},
 	{Setting: "service_tier", Field: "serviceTier"},
