@@ -149,7 +149,7 @@ func TestMCPServerIsDown(t *testing.T) {
 		t.Errorf("result = %q", got)
 	}
 	st := s.awaitReason(unknown, state.EndInvalidAgent)
-	if st.Error == nil || !strings.Contains(st.Error.Message, "could not be determined") || !strings.Contains(st.Error.Message, "connection refused") {
+	if st.Error == nil || !strings.Contains(st.Error.Message, "could not be determined") || !strings.Contains(st.Error.Message, "connection refused") || !strings.Contains(st.Error.Message, "check that the server works") {
 		t.Errorf("error = %+v", st.Error)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -48,7 +49,11 @@ func (c *Caller) Pin(ctx context.Context, t tool.Bound) (json.RawMessage, error)
 			return json.Marshal(l)
 		}
 		if try == pinTries || !pause(ctx, pinPause) {
-			return nil, fmt.Errorf("the tools of MCP server %q could not be determined (%w): check that the server works, and that its settings in the agent are right", s.Server, err)
+			advice := ""
+			if _, ok := errors.AsType[unreachableError](err); ok {
+				advice = ": check that the server works, and that its settings in the agent are right"
+			}
+			return nil, fmt.Errorf("the tools of MCP server %q could not be determined: %w%s", s.Server, err, advice)
 		}
 	}
 }

@@ -138,12 +138,12 @@ func list(ctx context.Context, cs *mcp.ClientSession, secrets *secret.Redactor) 
 		size += len(listed.Name) + len(listed.Description) + len(listed.Schema) + len(listed.Output) + 64
 		switch {
 		case len(l) == maxTools:
-			return nil, fmt.Errorf("list tools: the server lists more than %d tools, the maximum: configure it to offer fewer (allow does not help, since it is applied afterwards)", maxTools)
+			return nil, fault("the server lists more than %d tools, the maximum: configure it to offer fewer (allow does not help, since it is applied afterwards)", maxTools)
 		case size > maxListing:
-			return nil, fmt.Errorf("list tools: the server lists tools with more than %d bytes, the maximum: configure it to offer fewer, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxListing)
+			return nil, fault("the server lists tools with more than %d bytes, the maximum: configure it to offer fewer, or shorten their descriptions and schemas (allow does not help, since it is applied afterwards)", maxListing)
 		}
 		if slices.ContainsFunc(l, func(o Listed) bool { return o.Name == listed.Name }) {
-			return nil, fmt.Errorf("list tools: the server lists the tool %q twice: correct the server", t.Name)
+			return nil, fault("the server lists the tool %q twice: correct the server", t.Name)
 		}
 		l = append(l, listed)
 	}
@@ -170,7 +170,7 @@ func pages(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, erro
 				return
 			}
 		}
-		yield(nil, fmt.Errorf("the server has more than %d pages of tools, the maximum: configure it to put more tools on a page", maxPages))
+		yield(nil, fault("the server has more than %d pages of tools, the maximum: configure it to put more tools on a page", maxPages))
 	}
 }
 
@@ -181,3 +181,8 @@ func canonical(v any) (json.RawMessage, error) {
 	}
 	return tool.Canonical(b), nil
 }
+
+// faultError is an error about a server whose text ends with a remedy.
+type faultError struct{ error }
+
+func fault(format string, args ...any) error { return faultError{fmt.Errorf(format, args...)} }

@@ -7,8 +7,33 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
+
+// The error of a server whose tools cannot be listed has exactly one remedy.
+func TestPinErrors(t *testing.T) {
+	t.Parallel()
+	const general = "check that the server works"
+	empty := overHTTP(t, newServer())
+	c := caller(t, Config{Commands: []string{"npx"}})
+	for name, test := range map[string]struct {
+		settings toolspec.Servers
+		want     string
+	}{
+		"not allowed": {toolspec.Servers{Server: Server{Command: []string{"other-server"}}}, "TURNPIKE_MCP_COMMANDS"},
+		"allow":       {toolspec.Servers{Server: empty, Allow: []string{"missing"}}, "correct the name in allow"},
+		"down":        {toolspec.Servers{Server: Server{URL: "http://127.0.0.1:1/mcp"}}, general},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := c.Pin(t.Context(), tool.Bound{Definition: &tool.Definition{}, Settings: &test.settings, Secret: noSecrets})
+			if err == nil || !strings.Contains(err.Error(), test.want) || (test.want != general) == strings.Contains(err.Error(), general) {
+				t.Errorf("Pin = %v, want %q as the only remedy", err, test.want)
+			}
+		})
+	}
+}
 
 func TestPin(t *testing.T) {
 	t.Parallel()

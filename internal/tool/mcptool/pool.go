@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/turnpike-dev/turnpike/internal/guard"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
@@ -128,10 +129,17 @@ func (c *Caller) acquire(ctx context.Context, tenant string, s Server, resolve R
 		if errors.Is(err, confine.ErrRefused) { // its text is for the operator
 			return nil, fmt.Errorf("MCP server %q cannot be used: this worker cannot confine its program, so the operator must set up confinement (turnpike doctor shows what is missing)", s)
 		}
-		return nil, errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
+		unusable := errors.New(t.secrets.Redact(fmt.Sprintf("MCP server %q cannot be used: %v", s, err)))
+		if _, ok := errors.AsType[faultError](err); ok || guard.Refusal(err) != nil {
+			return nil, unusable // with its remedy
+		}
+		return nil, unreachableError{unusable}
 	}
 	return l, nil
 }
+
+// unreachableError reports that no session with a server could begin, without a remedy.
+type unreachableError struct{ error }
 
 // reuse removes an idle session that is alive from the pool and returns it, or nil.
 func (l *lease) reuse() *session {

@@ -50,7 +50,7 @@ func (c *Caller) transport(t target, s *session) (mcp.Transport, error) {
 		return &mcp.StreamableClientTransport{Endpoint: t.URL, HTTPClient: &client, MaxEventSize: maxMessage}, nil
 	}
 	if !slices.Contains(c.cfg.Commands, t.Command[0]) && !slices.Contains(c.cfg.Commands, "*") {
-		return nil, fmt.Errorf("this worker may not start %q: add it to TURNPIKE_MCP_COMMANDS of the workers (in Go, MCPCommands), or start turnpike dev with --allow-commands", t.Command[0])
+		return nil, fault("this worker may not start %q: add it to TURNPIKE_MCP_COMMANDS of the workers (in Go, MCPCommands), or start turnpike dev with --allow-commands", t.Command[0])
 	}
 	var err error
 	if s.process, err = c.start(t); err != nil {
