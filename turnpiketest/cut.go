@@ -15,9 +15,9 @@ type store struct {
 	life *life
 }
 
-func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (s store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	if err := s.life.alive(); err != nil {
-		return state.Claim{}, err
+		return nil, err
 	}
 	c, err := s.Store.Claim(ctx, r)
 	if err == nil && c.Outcome == state.Claimed {

@@ -13,7 +13,7 @@ import (
 )
 
 // Claim implements state.Turns.
-func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (c state.Claim, err error) {
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (c *state.Claim, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		r, err := t.load(q.Run)
 		if err != nil {
@@ -35,20 +35,20 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (c state.Claim,
 	})
 	switch {
 	case errors.Is(err, state.ErrDeleted):
-		return state.Claim{Outcome: state.ClaimDeleted}, nil
+		return &state.Claim{Outcome: state.ClaimDeleted}, nil
 	case errors.Is(err, state.ErrNotFound):
-		return state.Claim{Outcome: state.ClaimMissing}, nil
+		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	case errors.Is(err, state.ErrFormat):
-		return state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
+		return &state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
 	case err != nil:
-		return state.Claim{}, err
+		return new(state.Claim), err
 	}
 	return c, nil
 }
 
 // claim gives the lease of a run away, unless the outcome gives a reason not to.
-func (r *run) claim(q state.ClaimRequest, now time.Time) state.Claim {
-	c := state.Claim{
+func (r *run) claim(q state.ClaimRequest, now time.Time) *state.Claim {
+	c := &state.Claim{
 		Outcome: state.Claimed, Status: r.status, Version: r.header.Version, Priority: r.header.Priority, FinalizedSeq: r.turn.Finalized, LogLen: r.logLen, Now: now,
 	}
 	t := &r.turn

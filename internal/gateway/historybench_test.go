@@ -79,7 +79,7 @@ func BenchmarkHistory(b *testing.B) {
 
 // longRun journals turns with results of 1 MB, all of which have left the view, and checkpoints as a worker does. The
 // last turn has a short result.
-func longRun(b *testing.B, store *memstore.Store, c state.Claim, results int) (next state.State, written int64) {
+func longRun(b *testing.B, store *memstore.Store, c *state.Claim, results int) (next state.State, written int64) {
 	b.Helper()
 	next, written = c.State, c.State.LogLen()
 	record := func() {

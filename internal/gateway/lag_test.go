@@ -158,7 +158,7 @@ func (q *queued) submit(lane state.Priority, n int) {
 // taken is a turn that a worker holds.
 type taken struct {
 	delivery bus.TurnDelivery
-	claim    state.Claim
+	claim    *state.Claim
 }
 
 // take makes a worker fetch n turns of a lane and claim them.

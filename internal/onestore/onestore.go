@@ -209,10 +209,10 @@ type store struct {
 }
 
 // Claim implements state.Turns.
-func (s *store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (s *store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	c, err := s.Store.Claim(ctx, r)
 	if err == nil && c.Outcome == state.ClaimMissing && s.watch.elsewhere(r.Run) {
-		return state.Claim{Outcome: state.ClaimBehind, Now: c.Now}, nil
+		return &state.Claim{Outcome: state.ClaimBehind, Now: c.Now}, nil
 	}
 	return c, err
 }

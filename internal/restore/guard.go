@@ -28,9 +28,9 @@ type store struct {
 }
 
 // Claim implements state.Turns.
-func (s *store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (s *store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	if s.watch.Waiting() {
-		return state.Claim{Outcome: state.ClaimBehind}, nil
+		return &state.Claim{Outcome: state.ClaimBehind}, nil
 	}
 	c, err := s.Store.Claim(ctx, r)
 	if err == nil && c.Outcome == state.ClaimBehind {

@@ -29,12 +29,12 @@ func (c *calls) Ready(context.Context) error { return nil }
 
 func (c *calls) note(what string) { c.made = append(c.made, what) }
 
-func (c *calls) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
+func (c *calls) Claim(context.Context, state.ClaimRequest) (*state.Claim, error) {
 	c.note("claim")
 	if c.behind {
-		return state.Claim{Outcome: state.ClaimBehind}, nil
+		return &state.Claim{Outcome: state.ClaimBehind}, nil
 	}
-	return state.Claim{Outcome: state.Claimed}, nil
+	return &state.Claim{Outcome: state.Claimed}, nil
 }
 
 func (c *calls) Record(context.Context, state.Lease, state.Record) (*state.Abort, error) {

@@ -43,7 +43,7 @@ func (l *ledger) Commit(ctx context.Context, lease state.Lease, c state.Commit) 
 	return done, err
 }
 
-func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (l *ledger) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	l.mu.Lock()
 	if slices.Contains(l.claimed, q.Token) {
 		l.resumed = append(l.resumed, q.Token)

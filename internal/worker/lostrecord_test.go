@@ -200,9 +200,9 @@ type hidden struct {
 	looked chan struct{} // has an element once a worker has tried to create the run
 }
 
-func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (h *hidden) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if q.Run == h.id && h.hide.Load() {
-		return state.Claim{Outcome: state.ClaimMissing}, nil
+		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	return h.Store.Claim(ctx, q)
 }

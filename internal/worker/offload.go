@@ -16,7 +16,7 @@ type offloadedStore struct {
 }
 
 // Claim implements state.Turns.
-func (s offloadedStore) Claim(ctx context.Context, r state.ClaimRequest) (c state.Claim, err error) {
+func (s offloadedStore) Claim(ctx context.Context, r state.ClaimRequest) (c *state.Claim, err error) {
 	s.executor.Run(func() { c, err = s.Store.Claim(ctx, r) })
 	return c, err
 }

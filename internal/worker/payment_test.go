@@ -37,9 +37,9 @@ func (m *mortal) fence() error {
 	return nil
 }
 
-func (m *mortal) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (m *mortal) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if err := m.fence(); err != nil {
-		return state.Claim{}, err
+		return nil, err
 	}
 	return m.Store.Claim(ctx, q)
 }

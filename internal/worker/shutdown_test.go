@@ -158,12 +158,12 @@ type lateClaim struct {
 	claimed chan struct{}
 }
 
-func (l *lateClaim) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (l *lateClaim) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	c, err := l.Store.Claim(ctx, q)
 	if l.claims.Add(1) == 1 {
 		close(l.claimed)
 		<-ctx.Done()
-		return state.Claim{}, errors.Join(ctx.Err(), err)
+		return nil, errors.Join(ctx.Err(), err)
 	}
 	return c, err
 }

@@ -24,10 +24,10 @@ type unanswered struct {
 
 var errNoAnswer = errors.New("no answer")
 
-func (u *unanswered) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (u *unanswered) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	c, err := u.Store.Claim(ctx, q)
 	if u.claims.Add(1) == 1 {
-		return state.Claim{}, errors.Join(errNoAnswer, err)
+		return nil, errors.Join(errNoAnswer, err)
 	}
 	return c, err
 }

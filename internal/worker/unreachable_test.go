@@ -15,8 +15,8 @@ import (
 // unreachable is a store that answers neither claims nor the sweeper.
 type unreachable struct{ state.Store }
 
-func (unreachable) Claim(context.Context, state.ClaimRequest) (state.Claim, error) {
-	return state.Claim{}, errNoAnswer
+func (unreachable) Claim(context.Context, state.ClaimRequest) (*state.Claim, error) {
+	return nil, errNoAnswer
 }
 
 func (unreachable) Sweep(context.Context, int, time.Duration, state.Backlog) ([]state.Due, error) {

@@ -21,7 +21,10 @@ type Turns interface {
 	// ended. A repetition under the token of the lease in force counts once, and its lease ends
 	// ClaimRequest.Lease from now. A Commit.EagerClaim that this claim replaces while its lease lasts
 	// does not count, and its worker did not lose a lease.
-	Claim(ctx context.Context, r ClaimRequest) (Claim, error)
+	//
+	// The Claim is new, so the caller may change it, and never nil: it is empty with an error. It is a pointer because the
+	// layers of a worker would copy more than a kibibyte each, and the stack of each turn would grow for it.
+	Claim(ctx context.Context, r ClaimRequest) (*Claim, error)
 
 	// Renew makes a lease end lease from now, and the run due delay after that. It returns
 	// the pending abort of the run, else its pending interrupt (Abort.Interrupt), or nil.

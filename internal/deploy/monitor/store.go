@@ -137,8 +137,8 @@ type turns struct {
 }
 
 // Claim implements state.Turns.
-func (m turns) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
-	return timed(m.meter, "claim", func() (state.Claim, error) { return m.Turns.Claim(ctx, r) })
+func (m turns) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
+	return timed(m.meter, "claim", func() (*state.Claim, error) { return m.Turns.Claim(ctx, r) })
 }
 
 // Renew implements state.Turns.

@@ -56,7 +56,7 @@ type stage struct {
 	loop    loop.Loop
 	agent   *agent.Agent
 	s       state.State
-	claim   state.Claim
+	claim   *state.Claim
 	journal turn.Journal
 	turn    effect.Turn
 }

@@ -77,7 +77,7 @@ func (t *turn) end() {
 }
 
 // newTurn returns the turn that was claimed.
-func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *turn {
+func (k *Taker) newTurn(d bus.TurnDelivery, c *state.Claim, l *upkeep.Lease) *turn {
 	t := &turn{
 		taker: k, delivery: d, lease: l, started: time.Now(), s: replayed(c),
 		claim: claimed{
@@ -94,7 +94,7 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c state.Claim, l *upkeep.Lease) *tur
 
 // replayed returns the committed header with the journal entries of earlier attempts folded into it:
 // the state that the last of them had reached (F4).
-func replayed(c state.Claim) state.State {
+func replayed(c *state.Claim) state.State {
 	s, journaled := c.State, state.After(c.State.Log, c.Base)
 	s.Log = state.Through(s.Log, c.Base)
 	for _, e := range journaled {
@@ -133,7 +133,7 @@ func contentOf(e state.Entry) string {
 
 // deferTurn releases a turn that the quarantine does not admit: another turn was admitted between the
 // request and the claim. The sweeper publishes the turn again.
-func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+func (k *Taker) deferTurn(ctx context.Context, d bus.TurnDelivery, c *state.Claim) error {
 	log := k.runLog(d.Turn().Run)
 	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 	defer cancel()
@@ -155,7 +155,7 @@ const deferredLog = "turn deferred: it was in flight on workers that died, and a
 // may only have been paused or cut off, and may still report the result. Without a result the outcome is unknown,
 // unless the tool has a probe. Only the second attempt waits, and the time counts from the takeover, so a turn whose
 // workers die again and again makes progress. An aborted turn does not wait. If LateResults is negative, no turn waits.
-func (k *Taker) mayGetResults(msg bus.Turn, c state.Claim) time.Duration {
+func (k *Taker) mayGetResults(msg bus.Turn, c *state.Claim) time.Duration {
 	if c.Attempt != 2 || c.Abort != nil || k.cfg.Periods.LateResults < 0 {
 		return 0
 	}
@@ -175,7 +175,7 @@ const lateTimes = 4
 // the wait is over. The wait lasts LateResults from the takeover, or lateTimes as long if the message names the
 // earlier worker (TakenFrom) and that worker sends heartbeats again. The result is at most LateResults: the worker
 // may return during the wait, so the caller must ask again after it.
-func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
+func (k *Taker) stillLate(msg bus.Turn, c *state.Claim) time.Duration {
 	if c.TakenOver.IsZero() {
 		return 0
 	}
@@ -189,7 +189,7 @@ func (k *Taker) stillLate(msg bus.Turn, c state.Claim) time.Duration {
 
 // postpone releases a turn for as long as late results may arrive. Until then it holds no slot, and the attempt
 // does not count.
-func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c state.Claim, wait time.Duration) error {
+func (k *Taker) postpone(ctx context.Context, d bus.TurnDelivery, c *state.Claim, wait time.Duration) error {
 	log := k.runLog(d.Turn().Run)
 	ctx, cancel := k.outlive(ctx, k.cfg.Periods.Lease)
 	defer cancel()

@@ -71,7 +71,7 @@ func (t *turn) notLoaded(ctx context.Context, err *effect.NotLoadedError) error 
 
 // lateSignals claims the turn again, and returns the claim with the signals that arrived during the turn,
 // before the abort that ends it if there is one.
-func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Signal, err error) {
+func (t *turn) lateSignals(ctx context.Context) (c *state.Claim, late []state.Signal, err error) {
 	if c, err = t.taker.claimAgain(ctx, t.lease.Lease, 1); err != nil {
 		return c, nil, err
 	}
@@ -82,7 +82,7 @@ func (t *turn) lateSignals(ctx context.Context) (c state.Claim, late []state.Sig
 
 // claimAgain repeats the claim of a turn, even if ctx has ended, for up to half a lease. maxLog is
 // state.ClaimRequest.MaxLogBytes. The error wraps effect.ErrDrop.
-func (k *Taker) claimAgain(ctx context.Context, l state.Lease, maxLog int64) (state.Claim, error) {
+func (k *Taker) claimAgain(ctx context.Context, l state.Lease, maxLog int64) (*state.Claim, error) {
 	lasts := k.cfg.Periods.Lease
 	ctx, cancel := k.outlive(ctx, lasts/2)
 	defer cancel()

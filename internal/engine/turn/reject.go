@@ -14,7 +14,7 @@ const maxBehind = 3
 
 // reject answers a message whose turn this worker may not take, or leaves it unanswered, to be delivered again.
 // The error is that of the answer.
-func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) error {
+func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c *state.Claim) error {
 	msg := d.Turn()
 	log := func(level slog.Level, message string, more ...any) {
 		if k.cfg.Log.Enabled(ctx, level) {
@@ -79,7 +79,7 @@ func (k *Taker) reject(ctx context.Context, d bus.TurnDelivery, c state.Claim) e
 }
 
 // follow does for a run what a worker does after its commit: it publishes the next turn, or finalizes the run.
-func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
+func (k *Taker) follow(ctx context.Context, c *state.Claim, msg bus.Turn) error {
 	switch {
 	case c.Status == state.Queued:
 		return k.cfg.Dispatch.Follow(ctx, msg, c.Version, c.Priority)
@@ -93,7 +93,7 @@ func (k *Taker) follow(ctx context.Context, c state.Claim, msg bus.Turn) error {
 // catchUpDelay returns the delay of a message that is ahead of the store: the store may still catch up. The delay grows
 // with each delivery. For a missing run it is at least the redelivery delay, so that the sweeper can first check a run
 // that waits for the missing one: the waiting run says more about the missing run than the message does.
-func (k *Taker) catchUpDelay(d bus.TurnDelivery, c state.Claim) time.Duration {
+func (k *Taker) catchUpDelay(d bus.TurnDelivery, c *state.Claim) time.Duration {
 	delay := time.Duration(d.Delivered()) * k.cfg.Periods.Sweep
 	if c.Outcome == state.ClaimMissing {
 		delay = max(delay, k.cfg.Periods.RedeliveryDelay)

@@ -96,13 +96,13 @@ type store struct {
 	s *stage
 }
 
-func (w store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (w store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	c, err := w.Store.Claim(ctx, r)
 	if w.s.eager == r.Version {
 		c.FinalizedSeq = 0
 	}
 	if failed := w.s.note("claim"); failed != nil {
-		return state.Claim{}, failed
+		return nil, failed
 	}
 	return c, err
 }

@@ -24,7 +24,7 @@ import (
 type store interface {
 	recorder
 
-	Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error)
+	Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error)
 	Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error)
 	Release(ctx context.Context, l state.Lease, delay time.Duration) error
 	Load(ctx context.Context, id state.RunID) (state.State, error)

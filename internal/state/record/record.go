@@ -149,8 +149,8 @@ func (r *Record) claimEagerly(l state.Lease, c state.Commit, now time.Time) bool
 
 // Claim claims the lease, or returns the reason why not as Outcome. The caller must set the log of the
 // returned state.
-func (r *Record) Claim(q state.ClaimRequest, now time.Time) state.Claim {
-	c := state.Claim{
+func (r *Record) Claim(q state.ClaimRequest, now time.Time) *state.Claim {
+	c := &state.Claim{
 		Status: r.Status, Version: r.Version, Priority: r.Header.Priority, FinalizedSeq: r.Finalized, LogLen: r.LogLen, Now: now,
 	}
 	switch {

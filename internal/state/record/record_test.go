@@ -29,7 +29,7 @@ func fresh(t *testing.T) record.Record {
 	return record.New(s, start, delay)
 }
 
-func claim(t *testing.T, r *record.Record, token string, now time.Time) state.Claim {
+func claim(t *testing.T, r *record.Record, token string, now time.Time) *state.Claim {
 	t.Helper()
 	c := r.Claim(state.ClaimRequest{Run: id, Version: r.Version, Token: token, Worker: "w", Lease: lease, RedeliveryDelay: delay}, now)
 	if c.Outcome != state.Claimed {

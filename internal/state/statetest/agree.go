@@ -75,7 +75,7 @@ type duel struct {
 
 // turn is a granted claim with its recorded entries.
 type turn struct {
-	state.Claim
+	*state.Claim
 	recorded []state.Entry
 	eager    bool // by a commit
 }
@@ -128,7 +128,7 @@ func describe(t *testing.T, v any, err error) string {
 		return "another error"
 	}
 	switch v := v.(type) {
-	case state.Claim:
+	case *state.Claim:
 		v.Now, v.Busy = time.Time{}, 0
 		if !v.TakenOver.IsZero() {
 			v.TakenOver = created
@@ -197,7 +197,7 @@ func (d *duel) claim(rt *rapid.T) {
 	c, _ := d.both("Claim", func(s state.RunStore) (any, error) {
 		q.RedeliveryDelay = d.span("delay")
 		return s.Claim(d.t.Context(), q)
-	}).(state.Claim)
+	}).(*state.Claim)
 	if c.Outcome == state.Claimed {
 		d.claims = append(d.claims, turn{Claim: c})
 	}
@@ -317,7 +317,7 @@ func (d *duel) commit(rt *rapid.T) {
 		return committed{done, done.Claimed}, err
 	}).(committed)
 	if got.Claimed && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.EagerClaim }) {
-		c := state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
+		c := &state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
 		c.Lease.Token, c.Lease.Version = s.commit.EagerClaim, s.commit.State.Version
 		d.claims = append(d.claims, turn{Claim: c, eager: true})
 	}

@@ -44,7 +44,7 @@ func Benchmark(b *testing.B, s state.RunStore) {
 					run, version, token = benchRun(b, s), 0, "first"
 				}
 				version++
-				var c state.Claim
+				var c *state.Claim
 				measured("claim", func() (err error) {
 					c, err = s.Claim(b.Context(), state.ClaimRequest{Run: run, Version: version, Token: token, Worker: "w", Lease: long, RedeliveryDelay: long})
 					if err == nil && c.Outcome != state.Claimed {

@@ -45,7 +45,7 @@ func Checkpoint(t *testing.T, one, other state.RunStore) {
 		if c.Base != base || c.LogLen != base+1 || c.State.LogLen() != base+1 || c.State.Checkpoint != last {
 			t.Fatalf("claim has base %d, log %d, state's log %d from %d; want %d, %d, %d, %d", c.Base, c.LogLen, c.State.LogLen(), c.State.Checkpoint, base, base+1, base+1, last)
 		}
-		checkLog(t, state.Claim{State: c.State, Base: c.LogLen}, last)
+		checkLog(t, &state.Claim{State: c.State, Base: c.LogLen}, last)
 
 		// A committed one does.
 		next.Version = c.State.Version
@@ -92,7 +92,7 @@ func Checkpoint(t *testing.T, one, other state.RunStore) {
 
 // checkLog requires the log of a claim to begin with the entry number first, or the first of all, and to have none
 // left out.
-func checkLog(t *testing.T, c state.Claim, first int64) {
+func checkLog(t *testing.T, c *state.Claim, first int64) {
 	t.Helper()
 	seq := max(1, first)
 	for _, e := range c.State.Log {

@@ -8,7 +8,7 @@ import (
 )
 
 // commitEagerly commits a turn and claims the next.
-func (s *suite) commitEagerly(t *testing.T, c state.Claim, token string) (state.Lease, state.Committed) {
+func (s *suite) commitEagerly(t *testing.T, c *state.Claim, token string) (state.Lease, state.Committed) {
 	t.Helper()
 	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
 	commit.EagerClaim = token
@@ -55,7 +55,7 @@ func testEager(t *testing.T, s *suite) {
 }
 
 // mustRepeat claims again with the same token.
-func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
+func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) *state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), q)
 	if err != nil || c.Outcome != state.Claimed {
@@ -67,7 +67,7 @@ func (s *suite) mustRepeat(t *testing.T, q state.ClaimRequest) state.Claim {
 // Another worker with the message of an eagerly claimed turn may claim the turn, as the first attempt, unless the
 // eager worker has renewed its lease or called Record by then. Writes of the eager worker are fenced afterwards (I8).
 func testEagerTaken(t *testing.T, s *suite) {
-	take := func(run state.RunID, version int64) state.Claim {
+	take := func(run state.RunID, version int64) *state.Claim {
 		c, err := s.Claim(t.Context(), s.request(run, version, "other"))
 		if err != nil {
 			t.Fatal(err)

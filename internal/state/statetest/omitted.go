@@ -48,7 +48,7 @@ func testLogOmitted(t *testing.T, s *suite) {
 }
 
 // checkOmitted repeats a claim. It requires the log to be complete if it is within the bound, else complete or omitted.
-func (s *suite) checkOmitted(t *testing.T, ask state.ClaimRequest, log []state.Entry, within bool) state.Claim {
+func (s *suite) checkOmitted(t *testing.T, ask state.ClaimRequest, log []state.Entry, within bool) *state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), ask)
 	if err != nil || c.Outcome != state.Claimed || c.Attempt != 1 {

@@ -351,7 +351,7 @@ func testAbortAndMessages(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 	}
-	end := func(t *testing.T, c state.Claim) state.Status {
+	end := func(t *testing.T, c *state.Claim) state.Status {
 		t.Helper()
 		return s.commit(t, c, state.EndAbortedTools, state.Entry{}).Status
 	}

@@ -240,7 +240,7 @@ func (s *suite) request(id state.RunID, version int64, worker string) state.Clai
 	}
 }
 
-func (s *suite) claim(t *testing.T, id state.RunID, version int64) state.Claim {
+func (s *suite) claim(t *testing.T, id state.RunID, version int64) *state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), s.request(id, version, "w1"))
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *suite) claim(t *testing.T, id state.RunID, version int64) state.Claim {
 	return c
 }
 
-func (s *suite) mustClaim(t *testing.T, id state.RunID, version int64) state.Claim {
+func (s *suite) mustClaim(t *testing.T, id state.RunID, version int64) *state.Claim {
 	t.Helper()
 	c := s.claim(t, id, version)
 	if c.Outcome != state.Claimed {
@@ -259,12 +259,12 @@ func (s *suite) mustClaim(t *testing.T, id state.RunID, version int64) state.Cla
 }
 
 // commit ends a claimed turn with one transition.
-func (s *suite) commit(t *testing.T, c state.Claim, r state.Reason, e state.Entry) state.Committed {
+func (s *suite) commit(t *testing.T, c *state.Claim, r state.Reason, e state.Entry) state.Committed {
 	t.Helper()
 	return s.commitState(t, c, move(t, c.State, r, e))
 }
 
-func (s *suite) commitState(t *testing.T, c state.Claim, next state.State) state.Committed {
+func (s *suite) commitState(t *testing.T, c *state.Claim, next state.State) state.Committed {
 	t.Helper()
 	done, err := s.Commit(t.Context(), c.Lease, commitOf(c, next))
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *suite) commitState(t *testing.T, c state.Claim, next state.State) state
 	return done
 }
 
-func commitOf(c state.Claim, next state.State) state.Commit {
+func commitOf(c *state.Claim, next state.State) state.Commit {
 	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: long}
 }
 

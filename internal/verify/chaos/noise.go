@@ -51,7 +51,7 @@ type noisyStore struct {
 }
 
 // Claim implements state.Turns.
-func (s *noisyStore) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (s *noisyStore) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	c, err := s.Store.Claim(ctx, r)
 	s.dies("after a claim", r.Run)
 	return c, err

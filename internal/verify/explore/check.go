@@ -167,7 +167,7 @@ func (s *deployment) checkReturned() {
 }
 
 // takes records that a turn was claimed.
-func (s *deployment) takes(p *process, c state.Claim) {
+func (s *deployment) takes(p *process, c *state.Claim) {
 	// From the first time on, its turn is deferred, and resumed once.
 	if t, ok := s.taken[c.Lease.Run]; c.Attempt == 2 && (!ok || t.version != c.Lease.Version) {
 		s.taken[c.Lease.Run] = taken{p, c.Lease.Version, time.Now()}

@@ -100,8 +100,8 @@ func (s store) Pin(ctx context.Context, key string, value []byte) ([]byte, error
 	return ask(ctx, s.p, r, func() ([]byte, error) { return s.p.s.store.Pin(live(), key, value) })
 }
 
-func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
-	return ask(ctx, s.p, s.write("claim", r.Run, r.Version), func() (state.Claim, error) {
+func (s store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
+	return ask(ctx, s.p, s.write("claim", r.Run, r.Version), func() (*state.Claim, error) {
 		c, err := s.p.s.store.Claim(live(), r)
 		if c.Abort != nil {
 			s.p.aborted[r.Run] = true

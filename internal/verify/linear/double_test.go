@@ -108,13 +108,13 @@ func (d *double) Log(context.Context, state.RunID, int64, int) ([]state.Entry, e
 	return lose(d.log, nil)
 }
 
-func (d *double) Claim(_ context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (d *double) Claim(_ context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	defer d.lock()()
 	if d.run == nil {
-		return state.Claim{Outcome: state.ClaimMissing}, nil
+		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	d.log, d.late = append(d.log[:len(d.log):len(d.log)], d.late...), nil
-	var c state.Claim
+	var c *state.Claim
 	err := d.change(func(r *record.Record) error {
 		now := time.Now()
 		if d.bug == earlyTakeover {

@@ -67,8 +67,8 @@ func (s store) FoldFigures(ctx context.Context) error {
 	return do0(ctx, s.p, toStore, "fold figures", func() error { return s.in.FoldFigures(ctx) })
 }
 
-func (s store) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
-	return do(ctx, s.p, toStore, "claim", func() (state.Claim, error) { return s.in.Claim(ctx, r) })
+func (s store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
+	return do(ctx, s.p, toStore, "claim", func() (*state.Claim, error) { return s.in.Claim(ctx, r) })
 }
 
 func (s store) Renew(ctx context.Context, l state.Lease, lease, delay time.Duration) (*state.Abort, error) {

@@ -295,7 +295,7 @@ func (s *Store) List(_ context.Context, f state.Filter) (state.RunPage, error) {
 const maxEager = 1024
 
 // resume answers an eager claim with the run as its commit left it, even if it has changed since.
-func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
+func (s *Store) resume(q state.ClaimRequest) (c *state.Claim, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.eager[q.Token]
@@ -313,11 +313,11 @@ func (s *Store) resume(q state.ClaimRequest) (c state.Claim, ok bool) {
 }
 
 // Claim implements state.Turns.
-func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if c, ok := s.resume(q); ok {
 		return c, ctx.Err()
 	}
-	var c state.Claim
+	c := new(state.Claim)
 	_, err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 		c = rec.Claim(q, now)
 		if c.Outcome != state.Claimed {
@@ -331,13 +331,13 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		return nil, err
 	})
 	if errors.Is(err, state.ErrDeleted) {
-		return state.Claim{Outcome: state.ClaimDeleted}, nil
+		return &state.Claim{Outcome: state.ClaimDeleted}, nil
 	}
 	if errors.Is(err, state.ErrNotFound) {
-		return state.Claim{Outcome: state.ClaimMissing}, nil
+		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	if errors.Is(err, state.ErrFormat) {
-		return state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
+		return &state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
 	}
 	return c, err
 }

@@ -45,7 +45,7 @@ func (a *alternating) Create(ctx context.Context, n state.NewRun) (state.Created
 	return a.Store.Create(ctx, n)
 }
 
-func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (state.Claim, error) {
+func (a *alternating) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	defer a.catchUp(ctx, r.Run)
 	return a.next().Claim(ctx, r)
 }

@@ -164,13 +164,13 @@ func (s *Store) indexed(id state.RunID) record.Record {
 
 // Claim implements state.Turns. It answers an eager claim from the index: all writes under its
 // token go through the process that made it.
-func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if rec := s.indexed(q.Run); q.Token != "" && rec.EagerToken == q.Token && rec.Token == q.Token {
 		if c := rec.Claim(q, s.clock.now()); c.Outcome == state.Claimed {
 			return s.withLog(ctx, q, c)
 		}
 	}
-	var c state.Claim
+	c := new(state.Claim)
 	err := s.update(ctx, q.Run, func(rec *record.Record, now time.Time) ([]state.Entry, error) {
 		c = rec.Claim(q, now)
 		if c.Outcome != state.Claimed {
@@ -179,13 +179,13 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		return nil, nil
 	})
 	if errors.Is(err, state.ErrDeleted) {
-		return state.Claim{Outcome: state.ClaimDeleted}, nil
+		return &state.Claim{Outcome: state.ClaimDeleted}, nil
 	}
 	if errors.Is(err, state.ErrNotFound) {
-		return state.Claim{Outcome: state.ClaimMissing}, nil
+		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	if errors.Is(err, state.ErrFormat) {
-		return state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
+		return &state.Claim{Outcome: state.ClaimUnsupportedFormat}, nil
 	}
 	if err != nil || c.Outcome != state.Claimed {
 		return c, err
@@ -194,7 +194,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 }
 
 // withLog returns a claim with the log of its run, unless the request excludes it.
-func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c state.Claim) (_ state.Claim, err error) {
+func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c *state.Claim) (_ *state.Claim, err error) {
 	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
 		return c, nil
 	}
@@ -202,10 +202,10 @@ func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c state.Claim
 	v := s.index[q.Run]
 	s.mu.Unlock()
 	if c.State.Log, err = s.logAt(ctx, q.Run, v, max(0, c.State.Checkpoint-1), 0, 0); err != nil {
-		return state.Claim{}, err
+		return new(state.Claim), err
 	}
 	if have := c.State.LogLen(); have < c.LogLen {
-		return state.Claim{}, fmt.Errorf("claim run %s: only %d of the %d entries of its log were found: if this repeats, the stored run is damaged: submit its input as a new run; to restore a backup of the streams would reset all runs", q.Run, have, c.LogLen)
+		return new(state.Claim), fmt.Errorf("claim run %s: only %d of the %d entries of its log were found: if this repeats, the stored run is damaged: submit its input as a new run; to restore a backup of the streams would reset all runs", q.Run, have, c.LogLen)
 	}
 	c.State.Log = slices.Clip(state.FromCheckpoint(state.Through(c.State.Log, c.LogLen), c.State.Checkpoint))
 	return c, nil

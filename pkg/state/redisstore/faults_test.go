@@ -235,14 +235,14 @@ func TestRolledBackLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := func(token string, version int64) state.Claim {
+	claim := func(token string, version int64) *state.Claim {
 		c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: version, Token: token, Lease: time.Hour, RedeliveryDelay: time.Hour})
 		if err != nil || c.Outcome != state.Claimed {
 			t.Fatalf("Claim = %s, %v", c.Outcome, err)
 		}
 		return c
 	}
-	commit := func(c state.Claim, detail string) {
+	commit := func(c *state.Claim, detail string) {
 		next, err := c.State.Move(state.NextTurn, state.Entry{At: state.At(time.Now()), Detail: detail})
 		if err != nil {
 			t.Fatal(err)

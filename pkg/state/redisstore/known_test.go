@@ -26,7 +26,7 @@ func TestKnownHeader(t *testing.T) {
 	if _, err := here.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	claim := func(s *redisstore.Store, version int64, token string) state.Claim {
+	claim := func(s *redisstore.Store, version int64, token string) *state.Claim {
 		t.Helper()
 		return claimed(t, s, state.State{ID: run.ID, Version: version}, token)
 	}
@@ -114,7 +114,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 	}
 }
 
-func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) state.Claim {
+func claimed(t *testing.T, s *redisstore.Store, run state.State, token string) *state.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), state.ClaimRequest{Run: run.ID, Version: run.Version, Token: token, Worker: "w", Lease: time.Hour, RedeliveryDelay: time.Hour})
 	if err != nil || c.Outcome != state.Claimed {

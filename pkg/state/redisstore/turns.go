@@ -16,7 +16,7 @@ import (
 // Claim implements state.Turns. It answers from memory the claim of a Commit.EagerClaim that this process
 // has committed. Other claims return the end of the log, which Claim reads separately if it is long. The
 // rest of the log comes from the cache, and so does the header if this process made the last commit.
-func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, error) {
+func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
 		return resumed(q, known), nil
 	}
@@ -25,9 +25,9 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark},
 		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load(), q.MaxLogBytes)
 	if err != nil {
-		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
-	c := state.Claim{
+	c := &state.Claim{
 		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
 		FinalizedSeq: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
 	}
@@ -38,7 +38,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	if header := r.str(claimHeader); header == "" {
 		c.State = known.Header.State
 	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
-		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	c.State.ID = q.Run
 	if c.State.StartedAt.IsZero() {
@@ -49,14 +49,14 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 		c.TakenOver = millis(at)
 	}
 	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
-		return state.Claim{}, err
+		return new(state.Claim), err
 	}
 	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
-		return c, fill(&c, r)
+		return c, fill(c, r)
 	}
 	tail, err := r.list(claimTail)
 	if err != nil {
-		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	// The server reports how much of the cached log is valid: all or nothing.
 	if r.num(claimKnown) > 0 {
@@ -64,15 +64,15 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (state.Claim, e
 	}
 	if c.LogLen > c.State.LogLen() {
 		if c.State.Log, err = s.extend(ctx, q.Run, c.State.Log, r.num(claimFrom), tail, c.LogLen); err != nil {
-			return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+			return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 		}
 	}
 	c.State.Log = state.FromCheckpoint(c.State.Log, c.State.Checkpoint)
 	if state.CheckpointOf(c.State.Log) != nil {
 		c.State.Checkpoint = c.State.Log[0].Seq // an older build may have dropped it from the header
 	}
-	if err := fill(&c, r); err != nil {
-		return state.Claim{}, fmt.Errorf("claim run %s: %w", q.Run, err)
+	if err := fill(c, r); err != nil {
+		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	return c, nil
 }
@@ -158,9 +158,9 @@ func fillStart(j *state.Journal, id, stored string) error {
 }
 
 // resumed returns the answer to an eager claim.
-func resumed(q state.ClaimRequest, known logcache.Known) state.Claim {
+func resumed(q state.ClaimRequest, known logcache.Known) *state.Claim {
 	n := state.LogLen(known.Entries)
-	c := state.Claim{
+	c := &state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
 		State: known.Header.State, Base: n, Attempt: 1,
