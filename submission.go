@@ -73,9 +73,10 @@ func (s Submission) request() (api.SubmitRequest, error) {
 
 // Do submits a run, waits until it ends, and decodes its output into T. With T = string it returns the text. Otherwise
 // the run gets the JSON Schema of T as its output schema unless s has one: the model receives the schema and must
-// answer again if its answer does not match. An agent with loop.converse has no output schema: ErrInvalid. If T has no
-// schema, has one that every JSON value matches, is a named string type or implements [json.Unmarshaler], the schema of
-// the agent applies. ctx bounds the wait and not the run. Errors are those of Submit and [Result].
+// answer again if its answer does not match. A run of an agent with loop.converse may not have an output schema; Do then
+// returns ErrInvalid. If T has no schema or has one that every JSON value matches, the schema of the agent applies. So
+// it does if T or *T implements [json.Unmarshaler], and if T is a named string type or a pointer to one. ctx bounds the
+// wait and not the run. Errors are those of Submit and [Result].
 func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 	if len(s.OutputSchema) == 0 {
 		s.OutputSchema = outputSchema[T]()
@@ -90,7 +91,12 @@ func Do[T any](ctx context.Context, c *Client, s Submission) (T, error) {
 
 // outputSchema returns the schema of T, or nil if T has none or its schema says nothing about what T decodes.
 func outputSchema[T any]() json.RawMessage {
-	if reflect.TypeFor[T]().Kind() == reflect.String || reflect.PointerTo(reflect.TypeFor[T]()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	t := reflect.TypeFor[T]()
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	text := t.Kind() == reflect.String && reflect.TypeFor[T]() != reflect.TypeFor[*string]()
+	if text || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
 	s, err := schemaOf[T]()
