@@ -81,7 +81,7 @@ func TestMemoryConflict(t *testing.T) {
 	reader := k.Start(turnpike.Agent{Name: "reader", Tools: append(turnpike.Use(meanwhile), shared)}, "Add one.",
 		tt.Calls("memory", notes{Command: "view", Path: "/memories/tea"}), tt.Calls("meanwhile", struct{}{}), insert("black"), tt.Says("I see."))
 	k.WaitIdle(reader)
-	if got := results(t, reader); !strings.Contains(got, "/memories/tea has changed since version 1, it has version 2 now") {
+	if got := results(t, reader); !strings.Contains(got, "/memories/tea has version 2, not 1") {
 		t.Errorf("the model read %q", got)
 	}
 }

@@ -55,11 +55,14 @@ type Command struct {
 // whole is a whole number; models also write 2.0.
 type whole int64
 
+// maxWhole is the greatest whole number up to which a float64 represents all of them.
+const maxWhole = 1 << 53
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (w *whole) UnmarshalJSON(data []byte) error {
 	f, err := strconv.ParseFloat(string(data), 64)
-	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-		return refuse("Error: %.40s is not a whole number: send one", data)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > maxWhole {
+		return refuse("Error: %.40s is not a whole number from %d to %d: send one", data, -maxWhole, maxWhole)
 	}
 	*w = whole(f)
 	return nil
@@ -185,7 +188,7 @@ func (ch *Change) conflict(d *Directory) error {
 	if ch.c.Version != nil {
 		expected, latest := int64(*ch.c.Version), d.Latest(target)
 		if latest == 0 && expected != 0 {
-			return refuse("Error: The path %s does not exist, so it does not have version %d: view its directory, then decide again", target, expected)
+			return refuse("Error: The path %s does not exist, so it does not have version %d: view %s, then decide again", target, expected, Root)
 		}
 		return changed(target, expected, latest)
 	}
@@ -208,7 +211,7 @@ func changed(path string, expected, latest int64) error {
 	if latest == expected {
 		return nil
 	}
-	return refuse("Error: %s has changed since version %d, it has version %d now: view it, then decide again", path, expected, latest)
+	return refuse("Error: %s has version %d, not %d as you expect: view it, then decide again", path, latest, expected)
 }
 
 // said returns the result of a change that has made a version of d.
@@ -263,10 +266,22 @@ func (w Writer) file(content string, before state.Origin) File {
 	return File{Content: content, Run: w.Run, At: w.At, Origin: before.Farther(w.Origin)}
 }
 
-func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
-	f, ok := d.Files[c.Path]
+// edited returns the file at path, or an error, for the model, if there is none.
+func (d *Directory) edited(path string) (File, error) {
+	f, ok := d.Files[path]
+	if !ok && d.isDirectory(path) {
+		return File{}, refuse("Error: %s is a directory: view it, and send the path of a file in it", path)
+	}
 	if !ok {
-		return "", refuse("Error: The path %s does not exist. Please provide a valid path.", c.Path)
+		return File{}, refuse("Error: The path %s does not exist: %s", path, lookFirst)
+	}
+	return f, nil
+}
+
+func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
+	f, err := d.edited(c.Path)
+	if err != nil {
+		return "", err
 	}
 	const maxLines = 10 // that the error names
 	var lines []string
@@ -303,9 +318,9 @@ func (c *Command) replace(d *Directory, w Writer) (snippet string, err error) {
 }
 
 func (c *Command) insert(d *Directory, w Writer) error {
-	f, ok := d.Files[c.Path]
-	if !ok {
-		return refuse("Error: The path %s does not exist: %s", c.Path, lookFirst)
+	f, err := d.edited(c.Path)
+	if err != nil {
+		return err
 	}
 	lines := linesOf(f.Content)
 	at := int64(*c.InsertLine)
@@ -328,7 +343,7 @@ func (c *Command) rename(d *Directory, w Writer) error {
 	case len(files) == 0:
 		return refuse("Error: The path %s does not exist: %s", c.OldPath, lookFirst)
 	case c.NewPath == Root || len(d.tree(c.NewPath)) > 0:
-		return refuse("Error: The destination %s already exists: send another new_path, or delete the destination first", c.NewPath)
+		return refuse("Error: The destination %s already exists: send another new_path", c.NewPath)
 	case strings.HasPrefix(c.NewPath, c.OldPath+"/"):
 		return refuse("Error: %s cannot be moved into itself: send another new_path", c.OldPath)
 	}

@@ -33,7 +33,7 @@ func do(d *memory.Directory, key, arguments string) string {
 	return ch.Result()
 }
 
-// The results are those that Claude's memory tool documents, with versions added.
+// The results are those that Claude's memory tool documents, with versions and remedies added.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	d := &memory.Directory{Files: map[string]memory.File{}}
@@ -48,30 +48,32 @@ func TestCommands(t *testing.T) {
 		{`{"command":"view","path":"/memories/a.md","view_range":[2,1]}`, "Error: Invalid `view_range` parameter: [2 1]. The file has 2 lines: send the first and the last line to show, or -1 as the last for the end"},
 		{`{"command":"view","path":"/memories/a.md","view_range":[3,4]}`, "Error: Invalid `view_range` parameter: [3 4]. The file has 2 lines: send the first and the last line to show, or -1 as the last for the end"},
 		{`{"command":"view","path":"/memories/a.md","view_range":[1.0,1e0]}`, "Here's the content of /memories/a.md with line numbers (version 1):\n     1\tone"},
-		{`{"command":"view","path":"/memories/a.md","view_range":[1.5,2]}`, "Error: 1.5 is not a whole number: send one"},
+		{`{"command":"view","path":"/memories/a.md","view_range":[1.5,2]}`, "Error: 1.5 is not a whole number from -9007199254740992 to 9007199254740992: send one"},
 		{`{"command":"view","path":7}`, "Error: path has the type number: send the type that the schema of the tool requires"},
 		{`["view"]`, "Error: the arguments are not a JSON object: send one"},
 		{`{"command":"view"}`, "Error: the command view needs path: send it"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "The memory file has been edited. (version 2)\n     1\tone\n     2\t2"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"two","new_str":"2"}`, "No replacement was performed, old_str `two` did not appear verbatim in /memories/a.md. View the file, and send text that occurs in it once"},
-		{`{"command":"str_replace","path":"/memories/b.md","old_str":"two"}`, "Error: The path /memories/b.md does not exist. Please provide a valid path."},
+		{`{"command":"str_replace","path":"/memories/b.md","old_str":"two"}`, "Error: The path /memories/b.md does not exist: view /memories, and send a path that exists"},
 		{`{"command":"insert","path":"/memories/a.md","insert_line":2,"insert_text":"one\n"}`, "The file /memories/a.md has been edited. (version 3)"},
 		{`{"command":"str_replace","path":"/memories/a.md","old_str":"one","new_str":"1"}`, "No replacement was performed. Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"},
 		{`{"command":"insert","path":"/memories/a.md","insert_line":4,"insert_text":"x"}`, "Error: Invalid `insert_line` parameter: 4. It should be within the range of lines of the file: [0, 3]"},
 		{`{"command":"insert","path":"/memories/b.md","insert_line":0,"insert_text":"x"}`, "Error: The path /memories/b.md does not exist: view /memories, and send a path that exists"},
-		{`{"command":"insert","path":"/memories/a.md","insert_line":0,"insert_text":"x","version":2}`, "Error: /memories/a.md has changed since version 2, it has version 3 now: view it, then decide again"},
+		{`{"command":"insert","path":"/memories/a.md","insert_line":0,"insert_text":"x","version":2}`, "Error: /memories/a.md has version 3, not 2 as you expect: view it, then decide again"},
 		{`{"command":"create","path":"/memories/dir/sub/c.md","file_text":"12345"}`, "File created successfully at: /memories/dir/sub/c.md (version 4)"},
 		{`{"command":"create","path":"/memories/dir/.hidden","file_text":"1"}`, "File created successfully at: /memories/dir/.hidden (version 5)"},
 		{`{"command":"view","path":"/memories/"}`, "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n0.0K\t/memories\n0.0K\t/memories/a.md\n0.0K\t/memories/dir\n0.0K\t/memories/dir/sub"},
 		{`{"command":"create","path":"/memories/dir","file_text":"x"}`, "Error: /memories/dir is a directory: name a file in it, such as /memories/dir/notes.md, or another path"},
-		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/a.md"}`, "Error: The destination /memories/a.md already exists: send another new_path, or delete the destination first"},
+		{`{"command":"str_replace","path":"/memories/dir","old_str":"x"}`, "Error: /memories/dir is a directory: view it, and send the path of a file in it"},
+		{`{"command":"insert","path":"/memories/dir","insert_line":0,"insert_text":"x"}`, "Error: /memories/dir is a directory: view it, and send the path of a file in it"},
+		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/a.md"}`, "Error: The destination /memories/a.md already exists: send another new_path"},
 		{`{"command":"rename","old_path":"/memories/dir","new_path":"/memories/dir/x"}`, "Error: /memories/dir cannot be moved into itself: send another new_path"},
 		{`{"command":"rename","old_path":"/memories/none","new_path":"/memories/x"}`, "Error: The path /memories/none does not exist: view /memories, and send a path that exists"},
 		{`{"command":"rename","old_path":"/memories/dir/","new_path":"/memories/moved/"}`, "Successfully renamed /memories/dir to /memories/moved (version 6)"},
 		{`{"command":"view","path":"/memories/moved/sub/c.md"}`, "Here's the content of /memories/moved/sub/c.md with line numbers (version 6):\n     1\t12345"},
-		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has changed since version 5, it has version 6 now: view it, then decide again"},
+		{`{"command":"delete","path":"/memories/moved","version":5}`, "Error: /memories/moved has version 6, not 5 as you expect: view it, then decide again"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Successfully deleted /memories/moved"},
-		{`{"command":"delete","path":"/memories/moved","version":6}`, "Error: The path /memories/moved does not exist, so it does not have version 6: view its directory, then decide again"},
+		{`{"command":"delete","path":"/memories/moved","version":6}`, "Error: The path /memories/moved does not exist, so it does not have version 6: view /memories, then decide again"},
 		{`{"command":"delete","path":"/memories/moved"}`, "Error: The path /memories/moved does not exist: view /memories, and send a path that exists"},
 		{`{"command":"delete","path":"/memories"}`, "Error: the directory /memories itself cannot be deleted: delete what is in it"},
 		{`{"command":"create","path":"/memories/big","file_text":"` + strings.Repeat("x", 400) + `"}`, "Error: the memory would have 437 bytes, at most 400 are allowed: delete or shorten files"},
@@ -201,7 +203,7 @@ func TestConflict(t *testing.T) {
 		seen, _ := memory.Seen(log, "memory")
 		return memory.NewChange(c, memory.Writer{Run: run, Key: key, Limit: 1000, Seen: seen}).Apply(d)
 	}
-	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has changed since version 1, it has version 2 now") {
+	if err := change("3", "run_2", history([2]string{view, saw})); err == nil || !strings.Contains(err.Error(), "has version 2, not 1") {
 		t.Errorf("a file that another run has changed since it was read: %v", err)
 	}
 	if err := change("4", "run_2", history([2]string{view, saw}, [2]string{view, do(d, "", view)})); err != nil {
@@ -228,7 +230,7 @@ func TestConflict(t *testing.T) {
 		}
 		seen, _ := memory.Seen(history([2]string{inA, sawIn}), "memory")
 		err = memory.NewChange(c, memory.Writer{Run: "run_2", Key: "4", Limit: 1000, Seen: seen}).Apply(d)
-		if err == nil || !strings.Contains(err.Error(), "/memories/a/b has changed since version 1, it has version 3 now") {
+		if err == nil || !strings.Contains(err.Error(), "/memories/a/b has version 3, not 1") {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
@@ -279,9 +281,18 @@ func TestScopes(t *testing.T) {
 	if names, err := memories.Scopes(t.Context(), "acme"); err != nil || len(names) != 0 {
 		t.Errorf("Scopes: %v, %v", names, err)
 	}
-	for _, name := range []string{"", "agent", "agent:", "agent:../x", "tenant:x", "metadata.", "metadata.:x", "metadata.user", "metadata.user:", "run:x", "metadata.k:" + strings.Repeat("x", 257)} {
-		if s, err := memory.ParseScope("acme", name); err == nil {
-			t.Errorf("ParseScope(%.40q) = %+v", name, s)
+	const form = "use tenant, agent:NAME or metadata.KEY:VALUE"
+	for name, want := range map[string]string{
+		"": form, "agent": form, "agent:": form, "tenant:x": form, "metadata.": form, "metadata.user": form, "metadata.user:": form, "run:x": form,
+		"agent:../x":  "the agent name",
+		"metadata.:x": "the metadata key",
+		"metadata." + strings.Repeat("k", 129) + ":x":     "1 to 128 characters",
+		"metadata.k:" + strings.Repeat("x", 257):          "a metadata value of 257 bytes",
+		"metadata.k:\xff":                                 "not UTF-8",
+		"agent:" + strings.Repeat("x", memory.MaxValue+1): "the agent name",
+	} {
+		if s, err := memory.ParseScope("acme", name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseScope(%.40q) = %+v, %v; want %q", name, s, err, want)
 		}
 	}
 }

@@ -68,10 +68,20 @@ func ScopeOf(scope, tenant, agent string, metadata map[string]string) (Scope, er
 // ParseScope returns the memory with a name as the API has it: tenant, agent:NAME or
 // metadata.KEY:VALUE.
 func ParseScope(tenant, name string) (Scope, error) {
-	kind, value, _ := strings.Cut(name, ":")
-	_, metadata := MetadataKey(kind)
-	if len(value) > MaxValue || !utf8.ValidString(name) || !(name == ScopeTenant || kind == ScopeAgent && agentName.MatchString(value) || metadata && value != "") {
+	kind, value, named := strings.Cut(name, ":")
+	key, metadata := strings.CutPrefix(kind, metadataPrefix)
+	switch {
+	case !utf8.ValidString(name):
+		return Scope{}, refuse("scope is %.80q, which is not UTF-8: encode it in UTF-8", name)
+	case name == ScopeTenant:
+	case !named || value == "" || kind != ScopeAgent && !metadata:
 		return Scope{}, refuse("scope is %.80q: use tenant, agent:NAME or metadata.KEY:VALUE", name)
+	case metadata && !metadataKey.MatchString(key):
+		return Scope{}, refuse("scope has the metadata key %.80q: use a key of 1 to 128 characters without control characters", key)
+	case metadata && len(value) > MaxValue:
+		return Scope{}, refuse("scope has a metadata value of %d bytes, and no memory has a value of more than %d: use a shorter value", len(value), MaxValue)
+	case kind == ScopeAgent && !agentName.MatchString(value):
+		return Scope{}, refuse("scope has the agent name %.80q: use 1 to 64 lowercase letters, digits, - and _, of which the first is a letter or a digit", value)
 	}
 	return Scope{tenant, name}, nil
 }
@@ -206,7 +216,7 @@ func (m *Memories) Change(ctx context.Context, s Scope, fn func(*Directory) erro
 			return ctx.Err()
 		}
 	}
-	return refuse("Error: other runs are changing the memory at the same time: retry")
+	return refuse("Error: other requests keep changing the memory: retry")
 }
 
 // maxDocument bounds the stored form of a memory: NATS takes messages of up to 1 MiB.
@@ -218,7 +228,7 @@ func encode(d *Directory) (json.RawMessage, error) {
 		return nil, err
 	}
 	if b.Len() > maxDocument {
-		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed, since some characters need more bytes there: delete or shorten files", b.Len(), maxDocument)
+		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed; there it also has versions, and some characters need more bytes: delete or shorten files", b.Len(), maxDocument)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }
