@@ -3,6 +3,7 @@ package natsbus
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,22 +15,37 @@ import (
 // the permission to change streams, or the cluster a server. Check reports missing replicas, but no other age.
 func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, s jetstream.Stream) {
 	have := s.CachedInfo().Config
-	aged := want.MaxAge == 0 || have.MaxAge == want.MaxAge
-	if have.Replicas >= want.Replicas && aged {
+	wanted := have
+	wanted.Replicas = max(have.Replicas, want.Replicas)
+	if want.MaxAge != 0 && have.MaxAge != want.MaxAge {
+		wanted.MaxAge, wanted.Duplicates = want.MaxAge, want.Duplicates
+	}
+	changes := changed(have, wanted)
+	if len(changes) == 0 {
 		return
 	}
-	have.Replicas = max(have.Replicas, want.Replicas)
-	if !aged {
-		have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
-	}
-	if _, err := conn.js.UpdateStream(ctx, have); err != nil {
-		if info, infoErr := s.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas || !aged { // else another process did it
-			conn.log.Warn("replicas or maximum age of the stream not changed", "error", err, "stream", want.Name, "replicas", s.CachedInfo().Config.Replicas, "want_replicas", want.Replicas, "max_age", s.CachedInfo().Config.MaxAge, "want_max_age", want.MaxAge, "hint", "run at least want_replicas NATS servers and permit this process to change streams, then restart it; or change the stream with `nats stream edit`")
+	if _, err := conn.js.UpdateStream(ctx, wanted); err != nil {
+		if info, infoErr := s.Info(ctx); infoErr == nil {
+			changes = changed(info.Config, wanted)
+		}
+		if len(changes) > 0 { // else another process did it
+			conn.log.Warn("settings of the stream not changed", append(changes, "error", err, "stream", want.Name, "hint", "run at least as many NATS servers as the stream needs replicas, and permit this process to change streams, then restart it; or change the stream with `nats stream edit`")...)
 		}
 		return
 	}
-	conn.log.Info("replicas or maximum age of the stream changed", "stream", want.Name, "replicas", want.Replicas, "max_age", want.MaxAge)
+	conn.log.Info("settings of the stream changed", append(changes, "stream", want.Name)...)
 	awaitLeader(ctx, s)
+}
+
+// changed returns, as attributes of a log, those settings of raise that differ, with both values.
+func changed(from, to jetstream.StreamConfig) (attributes []any) {
+	if from.Replicas != to.Replicas {
+		attributes = append(attributes, "replicas", fmt.Sprintf("%d to %d", from.Replicas, to.Replicas))
+	}
+	if from.MaxAge != to.MaxAge {
+		attributes = append(attributes, "max_age", fmt.Sprintf("%s to %s", from.MaxAge, to.MaxAge))
+	}
+	return attributes
 }
 
 // awaitLeader waits some seconds until a stream has a leader again: while the new replicas connect

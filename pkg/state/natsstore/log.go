@@ -46,14 +46,14 @@ func (l *cachedLog) cut(checkpoint int64) {
 	l.bytes = int(size)
 }
 
-// page is where a reader of a part of a log has stopped: the messages of the stream up to seq hold the first
-// entries of the log, this many. Those entries are not kept.
+// page is the position in the stream at which a reader of a part of a log has stopped, so that the next read can
+// continue there. It has no entries; the store does not cache those before it.
 type page struct {
-	entries int64
-	seq     uint64
+	entries int64  // the number of entries in the messages up to seq, which are the first of the log
+	seq     uint64 // of the last message before the position
 }
 
-// maxPages is the maximum number of pages that are kept; one more clears all.
+// maxPages is the maximum number of pages that a store caches. Before it adds one more, it deletes all.
 const maxPages = 1000
 
 // noteCheckpoint notes in rec, the record after the version v, where the stream has the checkpoint of the run. entries

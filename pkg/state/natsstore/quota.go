@@ -53,10 +53,11 @@ func (s *Store) openQuotas(ctx context.Context) error {
 func (s *Store) bucketSubject(key string) string { return s.cfg.Prefix + ".quota.key." + key }
 func (s *Store) slowedSubject() string           { return s.cfg.Prefix + ".quota.slowed" }
 
-// swap atomically replaces the last message of a subject if it is still the one that fn received (nil: none). It
-// starts from the last value that this process saw, and reads from the server if it has none, or after a conflict. fn
-// may be called several times; only its last result is stored. If the publication fails for another reason than a
-// conflict, that result may or may not be stored.
+// swap atomically replaces the last message of a subject by the result of fn, if the message is still the one that fn
+// received (nil: none). It starts from the last value that this process stored, and reads from the server if there is
+// none, or after a conflict. After a conflict it calls fn again; after maxConflicts it returns an error. If fn returns
+// an error, swap returns that and stores nothing. If the publication fails for another reason than a conflict, the
+// result may or may not be stored.
 func (s *Store) swap(ctx context.Context, subject string, fn func(old []byte) (any, error)) error {
 	select {
 	case s.quotas.turn <- struct{}{}:

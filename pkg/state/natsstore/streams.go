@@ -26,17 +26,22 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 		return nil, fmt.Errorf("stream %s cannot be opened (%w): check that NATS answers with JetStream on, has storage left and at least as many servers as replicas (%d), and permits this process to read, create and change the stream", want.Name, err, want.Replicas)
 	}
 	have := stream.CachedInfo().Config
-	if s.cfg.ReadOnly || have.Replicas >= want.Replicas && (have.AllowMsgTTL || !want.AllowMsgTTL) {
+	wanted := have
+	wanted.Replicas, wanted.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
+	changes := changed(have, wanted)
+	if s.cfg.ReadOnly || len(changes) == 0 {
 		return stream, nil
 	}
-	have.Replicas, have.AllowMsgTTL = max(have.Replicas, want.Replicas), have.AllowMsgTTL || want.AllowMsgTTL
-	if _, err := s.js.UpdateStream(ctx, have); err != nil {
-		if info, infoErr := stream.Info(ctx); infoErr != nil || info.Config.Replicas < want.Replicas { // else another process did it
-			s.cfg.Logger.Warn("replicas or message TTLs of the stream not changed", "error", err, "stream", want.Name, "replicas", want.Replicas, "hint", "check that as many NATS servers are running as the stream has replicas, and that this process has the permission to change streams")
+	if _, err := s.js.UpdateStream(ctx, wanted); err != nil {
+		if info, infoErr := stream.Info(ctx); infoErr == nil {
+			changes = changed(info.Config, wanted)
+		}
+		if len(changes) > 0 { // else another process did it
+			s.cfg.Logger.Warn("settings of the stream not changed", append(changes, "error", err, "stream", want.Name, "hint", "check that at least as many NATS servers are running as the stream needs replicas, and that this process has the permission to change streams; then restart it")...)
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info("replicas or message TTLs of the stream changed", "stream", want.Name, "replicas", want.Replicas)
+	s.cfg.Logger.Info("settings of the stream changed", append(changes, "stream", want.Name)...)
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)
@@ -46,6 +51,17 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 		}
 	}
 	return stream, nil
+}
+
+// changed returns, as attributes of a log, those settings of ensure that differ, with both values.
+func changed(from, to jetstream.StreamConfig) (attributes []any) {
+	if from.Replicas != to.Replicas {
+		attributes = append(attributes, "replicas", fmt.Sprintf("%d to %d", from.Replicas, to.Replicas))
+	}
+	if from.AllowMsgTTL != to.AllowMsgTTL {
+		attributes = append(attributes, "allow_msg_ttl", fmt.Sprintf("%t to %t", from.AllowMsgTTL, to.AllowMsgTTL))
+	}
+	return attributes
 }
 
 // Check inspects the streams, for doctor and at startup.
