@@ -108,7 +108,7 @@ func TestMemoryRefusals(t *testing.T) {
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{}`, "content is missing"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":null}`, "content is missing"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", "{\"content\":\"caf\xe9\"}", "not UTF-8"},
-		{http.MethodPut, "/v1/memory/a?scope=metadata.user:%ff", "", body, ": use tenant"},
+		{http.MethodPut, "/v1/memory/a?scope=metadata.user:%ff", "", body, "not UTF-8"},
 		{http.MethodDelete, "/v1/memory?scope=tenant", "3", "", "a whole memory has no version"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"\u0000"}`, "control characters"},
 		{http.MethodPut, "/v1/memory/a?scope=tenant", "", `{"content":"` + strings.Repeat("x", 300<<10) + `"}`, "at most 262144 are allowed"},

@@ -228,7 +228,7 @@ func encode(d *Directory) (json.RawMessage, error) {
 		return nil, err
 	}
 	if b.Len() > maxDocument {
-		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed; there it also has versions, and some characters need more bytes: delete or shorten files", b.Len(), maxDocument)
+		return nil, refuse("Error: the memory would need %d bytes in the store, at most %d are allowed; versions count, and some characters need more bytes there: delete or shorten files", b.Len(), maxDocument)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }
