@@ -208,7 +208,7 @@ func (o Options) checked() (*goKind, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Hooks)) {
 		if absent(o.Hooks[name]) {
-			refuse("Hooks[%q] is nil: remove it, or set a function", name)
+			refuse("Hooks[%q] is nil: remove it, or set a hook", name)
 		}
 	}
 	for _, name := range o.Kinds.Names() {

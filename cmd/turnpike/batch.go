@@ -57,7 +57,9 @@ func (c *batchSubmitCmd) Run(e *env) error {
 }
 
 func (c *batchSubmitCmd) read(in io.Reader) ([]api.SubmitRequest, error) {
+	source := "standard input"
 	if c.File != "-" {
+		source = c.File
 		f, err := os.Open(c.File)
 		if err != nil {
 			return nil, named(err)
@@ -67,7 +69,7 @@ func (c *batchSubmitCmd) read(in io.Reader) ([]api.SubmitRequest, error) {
 	}
 	runs, err := readRuns(in)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	return runs, nil
 }
@@ -79,7 +81,7 @@ const maxLine = 1 << 20
 // line is the text of an input. It skips empty lines.
 func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, maxLine+1) // with the line feed
 	var runs []api.SubmitRequest
 	n := 1
 	for ; lines.Scan(); n++ {
@@ -96,13 +98,13 @@ func readRuns(r io.Reader) ([]api.SubmitRequest, error) {
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return nil, fmt.Errorf("line %d is longer than %d bytes, the maximum: shorten its input", n, maxLine)
 	} else if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	if len(runs) == 0 {
-		return nil, errors.New("the file has no input: write one input per line")
+		return nil, errors.New("it has no input: write one input per line")
 	}
 	if len(runs) > state.MaxBatch {
-		return nil, fmt.Errorf("the file has %d inputs, a batch may have at most %d: split the file", len(runs), state.MaxBatch)
+		return nil, fmt.Errorf("it has %d inputs, a batch may have at most %d: submit several batches", len(runs), state.MaxBatch)
 	}
 	return runs, nil
 }

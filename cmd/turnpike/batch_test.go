@@ -23,16 +23,26 @@ func TestReadRuns(t *testing.T) {
 		t.Errorf("runs:\n%s", diff)
 	}
 	for in, says := range map[string]string{
-		"":                          "no input",
-		" \n\n":                     "no input",
-		"ok\n[urgent] do it":        "line 2: the input begins with [",
-		"\n{\"imput\":\"x\"}":       `line 2: unknown field "imput"`,
-		"{\"input\":":               "line 1: the JSON is incomplete",
-		strings.Repeat("x", 2<<20):  "line 1 is longer",
-		strings.Repeat("x\n", 1001): "1001 inputs",
+		"":                             "no input",
+		" \n\n":                        "no input",
+		"ok\n[urgent] do it":           "line 2: the input begins with [",
+		"\n{\"imput\":\"x\"}":          `line 2: unknown field "imput"`,
+		"{\"input\":":                  "line 1: the JSON is incomplete",
+		strings.Repeat("x", maxLine+1): "line 1 is longer than 1048576 bytes",
+		strings.Repeat("x\n", 1001):    "1001 inputs",
 	} {
 		if _, err := readRuns(strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("readRuns(%.20q) = %v, want %q", in, err, says)
+		}
+	}
+}
+
+// The longest line may have a line feed or end the input.
+func TestReadRunsWithTheLongestLine(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"", "\n", "\ny"} {
+		if _, err := readRuns(strings.NewReader(strings.Repeat("x", maxLine) + end)); err != nil {
+			t.Errorf("with %q at the end: %v", end, err)
 		}
 	}
 }

@@ -310,8 +310,11 @@ func (c Config) validate() error {
 	if c.MaxNoisyTurns < 0 {
 		errs = append(errs, fmt.Errorf("the number of turns of noisy tenants that may run at once is %d: set 1 or more (TURNPIKE_NOISY_TURNS)", c.MaxNoisyTurns))
 	}
-	if c.MaxResult < 0 || c.AnswerMemory < 0 {
-		errs = append(errs, fmt.Errorf("the maximum size of a result is %d bytes and the memory for answers is %d bytes: set both to 1 or more (TURNPIKE_MAX_RESULT, TURNPIKE_ANSWERS_MIB)", c.MaxResult, c.AnswerMemory))
+	if c.MaxResult < 0 {
+		errs = append(errs, fmt.Errorf("the maximum size of a result is %d bytes: set 1 or more (TURNPIKE_MAX_RESULT; in Go, MaxResult)", c.MaxResult))
+	}
+	if c.AnswerMemory < 0 {
+		errs = append(errs, fmt.Errorf("the memory for answers is %d MiB: set 1 or more (TURNPIKE_ANSWERS_MIB)", c.AnswerMemory>>20))
 	}
 	if c.FileMemory < 0 {
 		errs = append(errs, fmt.Errorf("the memory for files is %d MiB: set 1 or more (TURNPIKE_FILE_MEMORY_MIB)", c.FileMemory>>20))

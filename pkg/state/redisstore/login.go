@@ -54,9 +54,9 @@ func (l Login) login() login {
 func (l login) apply(o *redis.UniversalOptions) error {
 	switch {
 	case l.TLS.Given() && o.TLSConfig == nil:
-		return fmt.Errorf("%s, %s or %s is set, but the URL of Redis begins with redis:, which connects without TLS: begin the URL with rediss:", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)
+		return fmt.Errorf("%s, %s or %s is set, but the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) does not begin with rediss://, so Redis is reached without TLS: begin it with rediss://, or unset these settings", l.TLS.CA.Name, l.TLS.Cert.Name, l.TLS.Key.Name)
 	case (l.SentinelUser.Given() || l.SentinelPassword.Given()) && o.MasterName == "":
-		return fmt.Errorf("%s or %s is set, but the URL of Redis has no master_name, so its hosts are not Sentinels: add ?master_name=NAME to the URL, or unset both", l.SentinelUser.Name, l.SentinelPassword.Name)
+		return fmt.Errorf("%s or %s is set, but the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has no master_name, so its hosts are not Sentinels: add the option master_name=NAME after the ?, or unset both settings", l.SentinelUser.Name, l.SentinelPassword.Name)
 	case l.User.Given() && !l.Password.Given():
 		return fmt.Errorf("%s is set without %s: set both, or none", l.User.Name, l.Password.Name)
 	}
@@ -118,7 +118,7 @@ func options(url string) (*redis.UniversalOptions, error) {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		if value, err = neturl.PathUnescape(value); err != nil {
-			return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has an option after the ? with an invalid value: percent-encode special characters, such as %3F for ?")
+			return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has an option after the ? with an invalid value: percent-encode special characters, such as %25 for %")
 		}
 		switch name {
 		case "":
