@@ -254,7 +254,7 @@ func TestSecondWithMetrics(t *testing.T) {
 		if err := second(); err != nil {
 			t.Errorf("the first %s: %v", what, err)
 		}
-		if err := second(); err == nil || !strings.Contains(err.Error(), "at most one "+what) {
+		if err := second(); err == nil || !strings.Contains(err.Error(), "the metrics of a "+what) {
 			t.Errorf("the second %s: %v", what, err)
 		}
 	}

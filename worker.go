@@ -85,7 +85,7 @@ func onlyOne(what string, err error) error {
 	if _, twice := errors.AsType[prometheus.AlreadyRegisteredError](err); !twice {
 		return err
 	}
-	return fmt.Errorf("turnpike: this Deployment has Options.Metrics, so it can have at most one %s, and had one already: open another Deployment with another registry: %w", what, err)
+	return fmt.Errorf("turnpike: the registry in Options.Metrics has the metrics of a %s already, and takes those of one: open another Deployment with another registry: %w", what, err)
 }
 
 // Work makes a worker and runs it until ctx ends. The errors are those of NewWorker and [Worker.Run].

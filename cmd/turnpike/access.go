@@ -258,11 +258,11 @@ func readTokens() (map[string]string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return tokens, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &tokens)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w: make it readable for this user, or delete it and log in to each gateway again", name, err)
+		return nil, fmt.Errorf("the tokens of turnpike login cannot be read: %w: make the file readable for this user, or delete it and log in to each gateway again", err)
+	}
+	if err := json.Unmarshal(data, &tokens); err != nil {
+		return nil, fmt.Errorf("%s, the file of turnpike login, is not valid (%w): delete it, and log in to each gateway again", name, err)
 	}
 	return tokens, nil
 }

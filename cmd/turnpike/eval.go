@@ -65,7 +65,11 @@ func (c *evalRunCmd) Run(e *env) error {
 	report, err := eval.Run(e.ctx, e.client, file, o)
 	if err != nil {
 		if e.ctx.Err() != nil {
-			fmt.Fprintln(e.errs, "interrupted: to continue the evaluation, run the same command again, without --fresh")
+			if running.stored() {
+				fmt.Fprintln(e.errs, "interrupted: to continue the evaluation, run the same command again, without --fresh")
+			} else {
+				fmt.Fprintln(e.errs, "interrupted: the same command starts the evaluation over")
+			}
 			return exitError(130)
 		}
 		return err
@@ -182,15 +186,23 @@ func (f interruptedEval) identify(e *env, o *eval.Options, fresh bool) {
 		}
 	}
 	o.ID = "eval_" + strings.ToLower(rand.Text()[:16])
-	if f != "" {
-		err := os.MkdirAll(filepath.Dir(string(f)), 0o700)
-		if err == nil {
-			err = os.WriteFile(string(f), fmt.Appendf(nil, "%s %d", o.ID, o.MaxParallel), 0o600)
-		}
-		if err != nil {
-			fmt.Fprintf(e.errs, "the id of this evaluation cannot be stored (%v), so if it is interrupted, the next evaluation starts over: to avoid that, make the directory writable\n", err)
-		}
+	if f == "" {
+		fmt.Fprintln(e.errs, "this user has no cache directory for the id of this evaluation, so if it is interrupted, the next evaluation starts over: to avoid that, set HOME")
+		return
 	}
+	err := os.MkdirAll(filepath.Dir(string(f)), 0o700)
+	if err == nil {
+		err = os.WriteFile(string(f), fmt.Appendf(nil, "%s %d", o.ID, o.MaxParallel), 0o600)
+	}
+	if err != nil {
+		fmt.Fprintf(e.errs, "the id of this evaluation cannot be stored (%v), so if it is interrupted, the next evaluation starts over: to avoid that, make the directory writable\n", err)
+	}
+}
+
+// stored reports whether the id of the evaluation is stored, so that the next command can continue it.
+func (f interruptedEval) stored() bool {
+	info, err := os.Stat(string(f))
+	return err == nil && info.Size() > 0
 }
 
 // end removes the file, because the evaluation is complete.

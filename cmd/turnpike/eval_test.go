@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/eval"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
@@ -280,5 +281,26 @@ func TestInterruptedEvalHasOneReport(t *testing.T) {
 	page, err := c.Evaluations(t.Context(), "", "", 0)
 	if err != nil || len(page.Items) != 2 || page.Items[1].ID != runs.Items[0].Metadata["eval"] || page.Items[0].ID == page.Items[1].ID {
 		t.Errorf("stored %+v, %v; want %s and another one", page.Items, err, runs.Items[0].Metadata["eval"])
+	}
+}
+
+// An evaluation can be continued if its id is stored, and says so if it is not.
+func TestEvalWithoutStoredID(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "no", "id")
+	if err := os.WriteFile(filepath.Dir(missing), nil, 0o600); err != nil { // no directory
+		t.Fatal(err)
+	}
+	for f, want := range map[interruptedEval]string{
+		"":                       "no cache directory",
+		interruptedEval(missing): "cannot be stored",
+		interruptedEval(filepath.Join(t.TempDir(), "eval", "id")): "",
+	} {
+		var errs bytes.Buffer
+		var o eval.Options
+		f.identify(&env{errs: &errs}, &o, false)
+		if f.stored() != (want == "") || !strings.Contains(errs.String(), want) || want == "" && errs.Len() > 0 || o.ID == "" {
+			t.Errorf("%q: stored %v, printed %q, want %q", f, f.stored(), errs.String(), want)
+		}
 	}
 }

@@ -130,7 +130,7 @@ func (f *folder) watch(ctx context.Context) error {
 				a, err := f.put(ctx, file)
 				switch {
 				case err != nil:
-					fmt.Fprintf(f.out, "agent not stored: %v; the previous version stays in use, if there is one: correct the file, and save it again\n", err)
+					fmt.Fprintf(f.out, "the agent in %s is not stored, and its previous version, if any, stays in use. Save the file again after this correction: %v\n", file, err)
 				case versions[a.Name] != a.Version:
 					versions[a.Name] = a.Version
 					fmt.Fprintf(f.out, "%s version %d, from %s\n", a.Name, a.Version, file)

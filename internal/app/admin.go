@@ -113,7 +113,7 @@ func (a Admin) handler() http.Handler {
 			h.Set("Strict-Transport-Security", server.StrictTransport)
 		}
 		if !server.KnownHost(r, a.Hosts) {
-			http.Error(w, fmt.Sprintf("host %.100q is not allowed: add it to TURNPIKE_HOSTS", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("host %.100q is not allowed: add its name, without the port, to TURNPIKE_HOSTS", r.Host), http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)

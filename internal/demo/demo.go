@@ -168,7 +168,7 @@ func verify(out io.Writer, done api.Run, killed string, gap time.Duration, ledge
 	case done.Status != string(state.Completed):
 		return fmt.Errorf("the run ended with the status %s, not completed: report this bug in Turnpike with the output of the demo", done.Status)
 	case done.Usage.ModelCalls != 3:
-		return fmt.Errorf("the model was called %d times, not 3, so a worker requested a response twice: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo", done.Usage.ModelCalls)
+		return fmt.Errorf("the model was called %d times, not 3: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo", done.Usage.ModelCalls)
 	case lines != 2:
 		return fmt.Errorf("the tools had %d effects, not 2: start the demo again, and if this repeats, report this bug in Turnpike with the output of the demo and this ledger:\n%s", lines, booked)
 	}

@@ -229,7 +229,7 @@ func TestRedisWithTLS(t *testing.T) {
 	wrong = right
 	wrong.TLS.CA = redisstore.Secret(file("CA", testbed.NewAuthority(t).File))
 	opens(t, "a foreign CA", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "certificate")
-	opens(t, "no TLS in the URL", deploy.Config{NATSURL: nats, RedisURL: strings.Replace(url, "rediss", "redis", 1), RedisLogin: right}, "begin the URL with rediss:")
+	opens(t, "no TLS in the URL", deploy.Config{NATSURL: nats, RedisURL: strings.Replace(url, "rediss", "redis", 1), RedisLogin: right}, "begin it with rediss://")
 	wrong = right
 	wrong.SentinelPassword = redisstore.Secret(text("SENTINEL_PASSWORD", "hunter2"))
 	opens(t, "a password for no Sentinel", deploy.Config{NATSURL: nats, RedisURL: url, RedisLogin: wrong}, "master_name")

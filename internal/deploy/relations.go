@@ -46,7 +46,7 @@ func relations(d Config, w worker.Config) error {
 		refuse("max result is %d bytes, more than the %d MiB of memory for all answers of this worker: lower TURNPIKE_MAX_RESULT (in Go, MaxResult) or raise TURNPIKE_ANSWERS_MIB", most, w.AnswerMemory>>20)
 	}
 	if n := d.MaxAckPending * cmp.Or(d.TurnStreams, 1); n > 0 && n < w.Slots {
-		refuse("max ack pending is %d for each of %d streams of turns (TURNPIKE_TURN_STREAMS), in total fewer than the %d slots of this worker, so slots could stay empty: raise TURNPIKE_MAX_ACK_PENDING or lower TURNPIKE_SLOTS (in Go, NATS.MaxAckPending and Slots)",
+		refuse("max ack pending is %d for each of %d streams of turns (TURNPIKE_TURN_STREAMS, which counts as 1 if it is not set), in total fewer than the %d slots of this worker, so slots could stay empty: raise TURNPIKE_MAX_ACK_PENDING or TURNPIKE_TURN_STREAMS, or lower TURNPIKE_SLOTS (in Go, NATS.MaxAckPending, NATS.TurnStreams and Slots)",
 			d.MaxAckPending, cmp.Or(d.TurnStreams, 1), w.Slots)
 	}
 	return errors.Join(errs...)

@@ -67,6 +67,9 @@ func allFindings(ctx context.Context, cfg deploy.Config, secretsDir string, skip
 	return append(findings, redisFindings(ctx, nc, cfg, secretsDir, named, skipped)...)
 }
 
+// readStreams is the remedy if the streams of the bus or of the store cannot be opened.
+const readStreams = "do what this finding says; if it only has an error of NATS, check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"
+
 // redisFindings looks at a store in Redis; nc is nil if NATS does not answer.
 func redisFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secretsDir string, named namedRuns, skipped *skips) []state.Finding {
 	s, err := redisstore.Open(ctx, redisstore.Config{URL: cfg.RedisURL, Login: cfg.RedisLogin, Prefix: cfg.Prefix, Confirm: cfg.RedisConfirm})
@@ -128,7 +131,7 @@ func busFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, skipped 
 	})
 	if err != nil {
 		skipped.add("the streams cannot be read", busChecks...)
-		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}}, named
+		return []state.Finding{{Name: "nats: streams", Fatal: true, Detail: err.Error(), Remedy: readStreams}}, named
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	alive, stop := heardWorkers(ctx, b, ownStore(ctx, cfg))
@@ -226,7 +229,7 @@ func jetStreamFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, se
 	}
 	if err != nil {
 		skipped.add("the store cannot be read", unread...)
-		f.Fatal, f.Detail, f.Remedy = true, err.Error(), "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"
+		f.Fatal, f.Detail, f.Remedy = true, err.Error(), readStreams
 		return []state.Finding{f}
 	}
 	defer s.Close()

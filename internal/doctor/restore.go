@@ -17,7 +17,7 @@ func restoreFinding(ctx context.Context, nc *nats.Conn, cfg deploy.Config, s *re
 	f := state.Finding{Name: "store: restore", OK: true, Detail: "the store is not older than NATS"}
 	b, err := natsbus.Open(ctx, nc, natsbus.Config{Prefix: cfg.Prefix, Domain: cfg.NATSDomain, ReadOnly: true})
 	if err != nil {
-		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: "check that NATS answers and has JetStream, that TURNPIKE_NATS_DOMAIN is right, and that this NATS user may read the streams (an observer may not)"}
+		return state.Finding{Name: f.Name, Detail: err.Error(), Remedy: readStreams}
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
 	status, err := restore.Compare(ctx, s, b)

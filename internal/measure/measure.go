@@ -123,7 +123,7 @@ func Run(ctx context.Context, cfg Config, progress io.Writer) (*Report, error) {
 	for _, s := range chosen {
 		r, err := s.measure(ctx, cfg)
 		if err != nil {
-			return report, fmt.Errorf("%s: %w: find the cause in the logs in %s", s.name, err, cfg.Dir)
+			return report, fmt.Errorf("%s: %w (the logs are in %s)", s.name, err, cfg.Dir)
 		}
 		report.Results = append(report.Results, r)
 		fmt.Fprintf(progress, "%s: %.1f s, %d failures\n", s.name, r.Seconds, r.Failed)
