@@ -306,7 +306,7 @@ func TestToolImages(t *testing.T) {
 	s.signal(id, state.Signal{ID: "s", ToolResults: []state.SignalResult{{CallID: "c3", Content: "", Images: []state.Image{{URL: "https://example.com/a.png"}}}}})
 	s.awaitReason(id, state.EndCompleted)
 	view := s.view(id)
-	if p := view[2].Parts[0]; !gocmp.Equal(p.Images, []state.Image{pixel}) || p.Content != "seen\n[image 2 left out: the image's data is not base64, or has no media_type: encode it in base64, and set media_type, as in image/png]" {
+	if p := view[2].Parts[0]; !gocmp.Equal(p.Images, []state.Image{pixel}) || p.Content != "seen\n[image 2 left out: the image's data is not base64: encode it in base64, without a prefix such as data:]" {
 		t.Errorf("result = %+v", p)
 	}
 	if p := view[4].Parts[0]; len(p.Images) != 1 || p.Images[0].URL != "https://example.com/a.png" {

@@ -29,7 +29,11 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	var v time.Time
-	if err := v.UnmarshalJSON(b); err != nil || !wire.Writable(v) {
+	err := v.UnmarshalJSON(b)
+	switch {
+	case err == nil && !wire.Writable(v):
+		return fmt.Errorf("time %s is not in the years 0 to 9999 in UTC: write one such as \"2026-11-20T15:04:05Z\"", b)
+	case err != nil:
 		return fmt.Errorf("time %s is not in the format of RFC 3339: write one such as \"2026-11-20T15:04:05Z\"", b)
 	}
 	*t = At(v)
@@ -55,7 +59,7 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	// The exponent first: sums and integers of a billion digits are not worth making.
 	switch exp := f.MantExp(nil); {
 	case f.IsInf() || exp > 64:
-		return fmt.Errorf("amount %s is too large: write at most %d US dollars", b, math.MaxInt64/1_000_000)
+		return fmt.Errorf("amount %s is out of range: write 0 to %d US dollars", b, math.MaxInt64/1_000_000)
 	case exp < -64:
 		*m = 0
 		return nil
@@ -67,7 +71,7 @@ func (m *MicroUSD) UnmarshalJSON(b []byte) error {
 	f.Add(f.Mul(f, big.NewFloat(1e6)), half)
 	n, _ := f.Int(nil)
 	if !n.IsInt64() {
-		return fmt.Errorf("amount %s is too large: write at most %d US dollars", b, math.MaxInt64/1_000_000)
+		return fmt.Errorf("amount %s is out of range: write 0 to %d US dollars", b, math.MaxInt64/1_000_000)
 	}
 	*m = MicroUSD(n.Int64())
 	return nil

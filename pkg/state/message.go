@@ -193,8 +193,11 @@ func (i Image) Check() error {
 		return errors.New("an image needs data or url: give exactly one of them")
 	}
 	data, err := base64.StdEncoding.DecodeString(i.Data)
-	if err != nil || i.Data != "" && i.MediaType == "" {
-		return errors.New("the image's data is not base64, or has no media_type: encode it in base64, and set media_type, as in image/png")
+	if err != nil {
+		return errors.New("the image's data is not base64: encode it in base64, without a prefix such as data:")
+	}
+	if i.Data != "" && i.MediaType == "" {
+		return errors.New("the image has data without media_type: set media_type, as in image/png")
 	}
 	if i.Data != "" && len(data) == 0 { // line ends alone are base64
 		return errors.New("the image's data is empty: send the content in base64")

@@ -353,7 +353,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, &state.GapError{ID: l.Run, Have: r.LogLen, From: c.From}
 	}
 	if c.From > c.State.LogLen() {
-		return nil, state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
+		return nil, state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, and the commit says that %d of them are already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	if c.RequireInboxConsumed && c.State.Status.Terminal() && r.unconsumed(c) {
 		return nil, state.Committed{}, state.ErrUnconsumedSignals

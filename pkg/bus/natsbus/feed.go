@@ -42,7 +42,7 @@ func (b *Bus) PublishEvents(ctx context.Context, tenant string, run state.RunID,
 		s := sent{msg: newMsg(subject, e.Data, ids+seq, append(header, cloudEvent(tenant, run, ids+seq, e)...)...)}
 		if int64(s.msg.Size()) > b.nc.MaxPayload()-headerBytes {
 			// Left out: a run must not stop for it, and the log in the store has it.
-			b.log.Warn("event omitted from the event feed, since it is too large", "run_id", run, "seq", e.Seq, "bytes", len(e.Data), "max_payload", b.nc.MaxPayload(), "hint", "raise max_payload of the NATS server, or read this event over HTTP")
+			b.log.Warn("event omitted from the event feed, since it is too large", "run_id", run, "seq", e.Seq, "bytes", s.msg.Size(), "max_bytes", b.nc.MaxPayload()-headerBytes, "hint", "raise max_payload of the NATS server, or read this event over HTTP")
 			continue
 		}
 		if trouble == nil {

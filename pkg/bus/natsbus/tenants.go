@@ -368,6 +368,9 @@ func (ts *tenantStreams) halveShares(ctx context.Context) bool {
 	if err := streams.Err(); err != nil {
 		ts.log.Debug("streams of tenants not listed", "error", err) // the caller tries again with a smaller share
 	}
+	if freed == 0 {
+		return true
+	}
 	ts.log.Info("size limits of tenants' streams lowered, since max_file_store of NATS is used up", "freed_bytes", freed, "hint", "raise max_file_store of NATS")
 	return true
 }

@@ -40,7 +40,7 @@ func (s *Store) Admit(ctx context.Context, root state.RunID, runs []state.RunID,
 			return state.Admitted{}, fmt.Errorf("count descendants of run %s: %w", root, err)
 		}
 	}
-	return state.Admitted{}, fmt.Errorf("count descendants of run %s: other processes changed the count too often: retry", root)
+	return state.Admitted{}, fmt.Errorf("count descendants of run %s: other processes changed the count %d times in a row: retry", root, maxConflicts)
 }
 
 func (s *Store) tree(ctx context.Context, subject string) (tree []state.RunID, seq uint64, err error) {

@@ -54,7 +54,7 @@ func parseConfirm(text string, within time.Duration) (confirm, error) {
 		c.replicas, _ = strconv.Atoi(number)
 	}
 	if kind != "aof" && kind != "replicas" || (given || !c.aof) && (c.replicas < 1 || c.replicas > 100) {
-		return c, fmt.Errorf("redis confirm (TURNPIKE_REDIS_CONFIRM; in Go, Redis.Confirm) is %q: write replicas:1 (one replica has received the write), aof (the server has it on disk), aof:1 (the server and one replica have it on disk) or off", text)
+		return c, fmt.Errorf("redis confirm (TURNPIKE_REDIS_CONFIRM; in Go, Redis.Confirm) is %q: write replicas:1 (one replica has received the write), aof (the server has it on disk), aof:1 (the server and one replica have it on disk), with up to 100 replicas, or off", text)
 	}
 	return c, nil
 }

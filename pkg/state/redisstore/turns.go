@@ -93,7 +93,7 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 		}
 	}
 	if int64(len(tail)) != n-from {
-		return nil, fmt.Errorf("the log of run %s has %d entries instead of the %d in its header, so the stored data is damaged: restore Redis from a backup", run, from+int64(len(tail)), n)
+		return nil, fmt.Errorf("the log of run %s has %d entries instead of the %d in its header: if this repeats, the stored data is damaged: restore Redis from a backup", run, from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
 	log, err := decodeEntries(append(make([]state.Entry, 0, int64(len(known)+len(tail))+capacityFor(n)), known...), from, tail)
@@ -262,7 +262,7 @@ func verdict[P ~int](r reply[P], id state.RunID, from int64) error {
 // Commit implements state.Turns.
 func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	if c.From < 0 || c.From > c.State.LogLen() {
-		return state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, fewer than the %d already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
+		return state.Committed{}, fmt.Errorf("commit run %s: the new state has %d log entries, and the commit says that %d of them are already stored: report this bug in Turnpike", l.Run, c.State.LogLen(), c.From)
 	}
 	c.State = c.State.Formatted(s.Written())
 	header, err := state.EncodeChanging(c.State)
