@@ -29,11 +29,11 @@ func (conn *connection) raise(ctx context.Context, want jetstream.StreamConfig, 
 			changes = changed(info.Config, wanted)
 		}
 		if len(changes) > 0 { // else another process did it
-			conn.log.Warn("settings of the stream not changed", append(changes, "error", err, "stream", want.Name, "hint", "run at least as many NATS servers as the stream needs replicas, and permit this process to change streams, then restart it; or change the stream with `nats stream edit`")...)
+			conn.log.With(changes...).Warn("settings of the stream not changed", "error", err, "stream", want.Name, "hint", "run at least as many NATS servers as the stream needs replicas, and permit this process to change streams, then restart it; or change the stream with `nats stream edit`")
 		}
 		return
 	}
-	conn.log.Info("settings of the stream changed", append(changes, "stream", want.Name)...)
+	conn.log.With(changes...).Info("settings of the stream changed", "stream", want.Name)
 	awaitLeader(ctx, s)
 }
 

@@ -37,11 +37,11 @@ func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstr
 			changes = changed(info.Config, wanted)
 		}
 		if len(changes) > 0 { // else another process did it
-			s.cfg.Logger.Warn("settings of the stream not changed", append(changes, "error", err, "stream", want.Name, "hint", "check that at least as many NATS servers are running as the stream needs replicas, and that this process has the permission to change streams; then restart it")...)
+			s.cfg.Logger.With(changes...).Warn("settings of the stream not changed", "error", err, "stream", want.Name, "hint", "check that at least as many NATS servers are running as the stream needs replicas, and that this process has the permission to change streams; then restart it")
 		}
 		return stream, nil
 	}
-	s.cfg.Logger.Info("settings of the stream changed", append(changes, "stream", want.Name)...)
+	s.cfg.Logger.With(changes...).Info("settings of the stream changed", "stream", want.Name)
 	for range 10 { // while the new replicas find each other, nobody answers for the stream
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		_, err = stream.Info(once)
