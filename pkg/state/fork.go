@@ -74,7 +74,7 @@ func HistoryThrough(log []Entry, turn int) (History, error) {
 		}
 	}
 	if len(open) > 0 {
-		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result: wait for them while the run is active, or name an earlier turn", turn, len(open))
+		return History{}, fmt.Errorf("turn %d: %d of its tool calls have no result yet: wait for them while the run is active, or name an earlier turn", turn, len(open))
 	}
 	h.Messages = View(log[:end+1])
 	return h, nil
