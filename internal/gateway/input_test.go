@@ -35,7 +35,7 @@ func TestBadMessages(t *testing.T) {
 		{`[{"role":"user","parts":[{"type":"image","media_type":"image/png","data":"*"}]}]`, "base64"},
 		{`[{"role":"assistant","parts":[{"type":"tool_call","name":"t"}]}]`, "no id or no name"},
 		{`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t","arguments":[1]}]}]`, "JSON object"},
-		{`[` + call + `,{"role":"user","content":"x"}]`, "no result before message 1"},
+		{`[` + call + `,{"role":"user","content":"x"}]`, "no result before the user message"},
 		{`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"},{"type":"tool_call","id":"c","name":"t"}]},` + result + `]`, "two tool calls have the id"},
 		{`[` + call + `,` + result + `,` + result + `]`, "has a result already"},
 		{`[{"role":"user","content":"x","tombstoned":true}]`, "no message that the model would see"},
