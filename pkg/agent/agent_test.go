@@ -405,6 +405,7 @@ func TestTighten(t *testing.T) {
 		{"more turns than the agent has", "loop: {max_turns: 3}", state.Limits{MaxTurns: 9}, state.Limits{MaxTurns: 3, WarnAt: 0.8}},
 		{"limits of the run only", "", state.Limits{OutputTokens: 5, WaitMS: 7, DeadlineAt: soon}, state.Limits{MaxTurns: 20, OutputTokens: 5, WaitMS: 7, DeadlineAt: soon, WarnAt: 0.8}},
 		{"looser", "limits: {total_tokens: 10, cost_usd: 1, deadline: 1m, wait: 1s, warn_at: 0.5}", state.Limits{TotalTokens: 11, CostUSD: 2e6, DeadlineAt: late, WaitMS: 5000}, state.Limits{MaxTurns: 20, TotalTokens: 10, CostUSD: 1e6, DeadlineAt: soon, WaitMS: 1000, WarnAt: 0.5}},
+		{"an earlier deadline", "limits: {deadline: 1h}", state.Limits{DeadlineAt: soon}, state.Limits{MaxTurns: 20, DeadlineAt: soon, WarnAt: 0.8}},
 		{"negative", "limits: {total_tokens: 10}", state.Limits{TotalTokens: -1, OutputTokens: -1, MaxTurns: -1}, state.Limits{MaxTurns: 20, TotalTokens: 10, WarnAt: 0.8}},
 	}
 	for _, tt := range tests {

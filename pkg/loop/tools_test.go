@@ -340,17 +340,19 @@ func TestDelegationBesideWaitingChildren(t *testing.T) {
 func TestChildrenShareBudget(t *testing.T) {
 	t.Parallel()
 	deadline := state.At(epoch.Add(time.Hour))
-	r := start(t, agent.Definition{Tools: tools(helper)}, state.Limits{OutputTokens: 100, CostUSD: 1000, DeadlineAt: deadline})
+	r := start(t, agent.Definition{Tools: tools(helper)}, state.Limits{OutputTokens: 100, TotalTokens: 1000, CostUSD: 1000, DeadlineAt: deadline})
 	r.begin(loop.TurnBegan{})
-	r.respond(calls(`researcher {"task":"a"}`, `researcher {"task":"b"}`))
+	both := calls(`researcher {"task":"a"}`, `researcher {"task":"b"}`)
+	both.Usage.InputTokens = 295
+	r.respond(both)
 	child := compile(t, agent.Definition{Instructions: "search", Limits: agent.Limits{CostUSD: 200, OutputTokens: 5000}})
-	var total int64
+	var output, total int64
 	for i, o := range r.s.Open {
 		run, err := loop.ChildRun(r.s, o, child, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += run.Limits.OutputTokens
+		output, total = output+run.Limits.OutputTokens, total+run.Limits.TotalTokens
 		if run.Limits.CostUSD != 200 || run.Limits.DeadlineAt != deadline || run.Parent.Depth != 1 || run.Parent.CallID != o.ID || run.ID != o.Child {
 			t.Errorf("child %s", dump(run))
 		}
@@ -358,8 +360,11 @@ func TestChildrenShareBudget(t *testing.T) {
 			t.Errorf("the child reads %s", dump(view))
 		}
 	}
-	if total > 95 || total < 90 {
-		t.Errorf("the children may spend %d of the 95 that are left", total)
+	if output > 95 || output < 90 {
+		t.Errorf("the children may spend %d of the 95 output tokens that are left", output)
+	}
+	if total > 700 || total < 690 {
+		t.Errorf("the children may spend %d of the 700 tokens that are left", total)
 	}
 }
 

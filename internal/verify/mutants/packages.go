@@ -16,6 +16,7 @@ const (
 	worker    = "internal/worker"
 	effects   = "internal/engine/effect"
 	turns     = "internal/engine/turn"
+	agents    = "pkg/agent"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
 	problems  = "internal/service/problem.go"
@@ -200,7 +201,11 @@ var packages = []group{
 		{"a paused trigger is read", service + "/triggering.go", []string{"		case r.stored.Paused:\n", "		case false:\n"}, "TestTriggersThatAreNotRead$"},
 		{"a key of a request is the key of a firing", service + "/schedules.go", []string{"sub.key = \"request \" + key", "sub.key = key"}, "TestKeyOfARequestIsNoFiring$"},
 	}},
+	{agents, []mutant{
+		{"the deadline of an agent replaces an earlier one", agents + "/agent.go", []string{"l.DeadlineAt.IsZero() || own.Before(l.DeadlineAt.Time)", "true"}, "TestTighten$"},
+	}},
 	{loops, []mutant{
+		{"input tokens do not count in the share of a child", loops + "/child.go", []string{"s.Usage.InputTokens+s.Usage.OutputTokens", "s.Usage.OutputTokens"}, "TestChildrenShareBudget$"},
 		{"children that are at work do not count", loops + "/tools.go", []string{"		if o.Needs == state.NeedChild {\n			children++\n		}\n", ""}, "TestDelegationBesideWaitingChildren$"},
 		{"a checkpoint forgets the arguments that an approval edited", views, []string{"			c.edit(in, e.Message.ID, e.Arguments)\n", ""}, "TestEditedCallIsReusedAsEditedBehindCheckpoint$"},
 	}},
