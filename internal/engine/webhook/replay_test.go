@@ -93,6 +93,31 @@ func TestReplays(t *testing.T) {
 	})
 }
 
+// The three days of a replay begin with the replay, however old its event is.
+func TestReplayOfAnOldEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		status := http.StatusBadGateway
+		f.receiver.answer = func(int, *http.Request) int { return status }
+		s := f.run(first, "https://one.example/events")
+		f.end(s.ID, "done")
+		f.work(75*time.Hour, f.sender())
+		if len(f.letters.all) != 1 {
+			t.Fatalf("%d letters after three days, want 1", len(f.letters.all))
+		}
+		if err := webhook.Replay(t.Context(), f.store, "acme", s.ID, f.letters.all[0].Events, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		f.work(time.Minute, f.sender())
+		status = http.StatusOK
+		f.work(time.Minute, f.sender())
+		if got := f.receiver.delivered(); len(got) != 1 || len(f.letters.all) != 1 {
+			t.Errorf("%d deliveries, %d letters after a replay whose first attempts failed; want 1 and 1", len(got), len(f.letters.all))
+		}
+	})
+}
+
 // A worker that dies between the letter of a replay and its record leaves a letter, which the next one closes.
 func TestReplayAfterKill(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@ const (
 	worker    = "internal/worker"
 	effects   = "internal/engine/effect"
 	turns     = "internal/engine/turn"
+	webhooks  = "internal/engine/webhook"
 	agents    = "pkg/agent"
 	natsbus   = "pkg/bus/natsbus"
 	approvals = "pkg/state/approval.go"
@@ -200,6 +201,9 @@ var packages = []group{
 		{"deliveries that wait are not spread", "internal/service/rate.go", []string{"l.taken[n-limit] + rateWindow", "l.taken[0] + rateWindow"}, "TestReservationsAreSpread$"},
 		{"a paused trigger is read", service + "/triggering.go", []string{"		case r.stored.Paused:\n", "		case false:\n"}, "TestTriggersThatAreNotRead$"},
 		{"a key of a request is the key of a firing", service + "/schedules.go", []string{"sub.key = \"request \" + key", "sub.key = key"}, "TestKeyOfARequestIsNoFiring$"},
+	}},
+	{webhooks, []mutant{
+		{"the window of a replay begins with its event", webhooks + "/sender.go", []string{"	if !again {\n		since = e.at.Time\n	}\n", "	since = e.at.Time\n"}, "TestReplayOfAnOldEvent$"},
 	}},
 	{agents, []mutant{
 		{"the deadline of an agent replaces an earlier one", agents + "/agent.go", []string{"l.DeadlineAt.IsZero() || own.Before(l.DeadlineAt.Time)", "true"}, "TestTighten$"},
