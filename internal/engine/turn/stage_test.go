@@ -58,7 +58,8 @@ type stage struct {
 	fail  map[string]error // error of the next step with a name; the step still takes effect
 	log   *slog.Logger     // of the taker
 
-	committed func() // called after each commit, if it is not nil
+	commit    state.Commit // the latest one
+	committed func()       // called after each commit, if it is not nil
 
 	late       time.Duration // Periods.LateResults; 0 means that no turn waits for them
 	quarantine *admission.Quarantine
@@ -117,6 +118,7 @@ func (w store) Record(ctx context.Context, l state.Lease, r state.Record) (*stat
 
 func (w store) Commit(ctx context.Context, l state.Lease, c state.Commit) (state.Committed, error) {
 	done, err := w.Store.Commit(ctx, l, c)
+	w.s.commit = c
 	if done.Claimed {
 		w.s.eager = done.Version
 	}

@@ -260,6 +260,22 @@ func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta
 	return model.Response{Usage: state.Usage{InputTokens: 70}}, &model.Error{Class: model.Cancelled, Err: ctx.Err()}
 }
 
+// A turn that a late message has kept from ending its run hands the store no figures of that end.
+func TestContinuedTurnHasNoFigures(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	say := state.UserText("and then?")
+	s.hooks["say"] = hook.Func(func(ctx context.Context, _ hook.Request) (hook.Answer, error) {
+		_, err := s.store.Signal(ctx, s.id, state.Signal{ID: "s", Message: &say}, time.Second)
+		return hook.Answer{}, err
+	})
+	s.submit(agent.Definition{Hooks: &agent.Hooks{Stop: named("say")}}, model.Scripted{Text: "end"})
+	s.next(t.Context(), "w1")
+	if c := s.commit; c.State.Transition.Reason != state.UserMessage || len(c.Figures) > 0 {
+		t.Errorf("committed with the reason %s and the figures %v; want %s, and none", c.State.Transition.Reason, c.Figures, state.UserMessage)
+	}
+}
+
 // A delivered event is not announced again at the end of the run, although the store served the last claim from
 // memory.
 func TestEventsAreAnnouncedOnce(t *testing.T) {
