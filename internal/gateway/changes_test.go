@@ -172,6 +172,29 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// A reader that resumes at another gateway gets changes of the newest 1,000 runs only. It is told to reload if the
+// tenant has more, and only then.
+func TestChangesOfManyRuns(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	r := follow(t, s.url+"/v1/events", "", "")
+	r.close()
+	next := state.FirstIDAt(time.Now())
+	for want, more := range []int{1000, 1} {
+		for range more {
+			if _, err := s.store.Create(t.Context(), state.NewRun{State: submitted(t, next), RedeliveryDelay: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			next = next.Plus(1)
+		}
+		elsewhere := follow(t, s.over(s.store, s.bus).url+"/v1/events", "", r.last)
+		if n := elsewhere.count(api.ChangesLost); n != want {
+			t.Errorf("told to reload %d times after %d more runs, want %d", n, more, want)
+		}
+		elsewhere.close()
+	}
+}
+
 // A reader may select runs by their immutable properties.
 func TestChangesOfSome(t *testing.T) {
 	t.Parallel()

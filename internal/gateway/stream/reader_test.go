@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
 	"github.com/turnpike-dev/turnpike/internal/service"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -137,6 +139,31 @@ func TestReaderFollowsARun(t *testing.T) {
 	if want := r.stored(); !slices.Equal(got.seqs, want) || len(want) < 2 {
 		t.Errorf("events %v, want %v", got.seqs, want)
 	}
+}
+
+// The bound on the size of waiting events counts those that wait, not all: a reader that is fast enough gets every live
+// event.
+func TestReaderOfManyLiveEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		got := &sink{}
+		reader := r.open(1)
+		ended := make(chan error, 1)
+		go func() { ended <- reader.Run(t.Context(), got) }()
+		synctest.Wait() // the reader has read the store
+		for range 4 {
+			r.bus.PublishLive(r.first.ID, api.EncodeLive(r.first.ID, api.Live{Type: state.LiveToolProgress, Turn: 1, Progress: strings.Repeat("x", 30<<10)}))
+			synctest.Wait() // the reader has taken it
+		}
+		close(r.quit)
+		if err := <-ended; err != nil {
+			t.Fatalf("Run = %v", err)
+		}
+		if len(got.seqs) != 4 {
+			t.Errorf("%d live events of 30 KiB, want 4", len(got.seqs))
+		}
+	})
 }
 
 // A reader that resumes gets the events after its last one.

@@ -26,6 +26,7 @@ const (
 	cancels   = "internal/service/cancelruns.go"
 	natsstore = "pkg/state/natsstore"
 	files     = "internal/file"
+	streams   = "internal/gateway/stream"
 )
 
 // packages are mistakes that the tests of a package must find, in their short form.
@@ -176,6 +177,10 @@ var packages = []group{
 		{"a run that ended meanwhile fails the cancellation of many", cancels, []string{"_, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is", "errors.Is"}, "TestCancelRunsThatEnd$"},
 		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
 		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"ended || errors.Is(err, state.ErrDeleted) {", "ended {"}, "TestAbortRequestOfADeletedRun$"},
+		{"a reader of changes is not told of runs that were not read", streams + "/tenant_handler.go", []string{"lost = page.Next != \"\" || deleted", "lost = deleted"}, "TestChangesOfManyRuns$"},
+	}},
+	{streams, []mutant{
+		{"live events count against a reader after it has taken them", streams + "/reader.go", []string{"			r.buffered.Add(-int64(len(e.frame)))\n", ""}, "TestReaderOfManyLiveEvents$"},
 	}},
 	{effects, []mutant{
 		{"a redacted part keeps its sealed content", "internal/engine/effect/redact.go", []string{"rest[i].Text, rest[i].Opaque, rest[i].OpaqueBy, redacted = redacted, nil, \"\", \"\"", "rest[i].Text, redacted = redacted, \"\""}, "TestSpreadSecret$"},
