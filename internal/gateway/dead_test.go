@@ -245,6 +245,23 @@ func TestReplaySubmission(t *testing.T) {
 	}
 }
 
+// A replayed submission runs under its sender's key: the sender's repetition returns that run and starts no other.
+func TestReplaySubmissionUnderItsKey(t *testing.T) {
+	t.Parallel()
+	s := newDeployment(t)
+	s.bus.Submit("default", "later", []byte(`{"input":"x"}`), map[string]string{"Nats-Msg-Id": "mine"})
+	l := s.letters(1)[0]
+	s.put("later", `{model: {provider: scripted, responses: [{text: "better late"}]}}`)
+	replayed, err := s.client.Replay(t.Context(), l.Seq)
+	if err != nil || replayed.Replay == nil {
+		t.Fatal(replayed, err)
+	}
+	code, _, run := s.call("POST", "/v1/runs", `{"agent":"later","input":"x"}`, "Idempotency-Key", "mine")
+	if code >= 400 || run["id"] != replayed.Replay.RunID {
+		t.Errorf("repetition under the key = %d %v, want the run %s of the replay", code, run, replayed.Replay.RunID)
+	}
+}
+
 // If the run of a replayed submission is deleted, its letter is closed and says so: the replay does not answer that a
 // run is missing, and makes no second run.
 func TestReplaySubmissionAfterDeletion(t *testing.T) {

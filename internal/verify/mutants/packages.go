@@ -177,6 +177,7 @@ var packages = []group{
 		{"a run that ended meanwhile fails the cancellation of many", cancels, []string{"_, ended := errors.AsType[*state.TerminalError](err); ended || errors.Is", "errors.Is"}, "TestCancelRunsThatEnd$"},
 		{"a run that was deleted meanwhile fails the cancellation of many", cancels, []string{"ended || errors.Is(err, state.ErrNotFound) {", "ended {"}, "TestCancelRunsThatEnd$"},
 		{"an abort over the bus of a deleted run is a dead letter", intake, []string{"ended || errors.Is(err, state.ErrDeleted) {", "ended {"}, "TestAbortRequestOfADeletedRun$"},
+		{"the dead letter of a submission loses its key", intake, []string{"letter.Agent, letter.Key, letter.Message, letter.ReplyTo = m.Key(), m.Header(headerMsgID), m.ID(), ", "letter.Agent, letter.Message, letter.ReplyTo = m.Key(), m.ID(), "}, "TestReplaySubmissionUnderItsKey$"},
 		{"a reader of changes is not told of runs that were not read", streams + "/tenant_handler.go", []string{"lost = page.Next != \"\" || deleted", "lost = deleted"}, "TestChangesOfManyRuns$"},
 	}},
 	{streams, []mutant{
