@@ -243,7 +243,7 @@ func (s *Schedules) settle(ctx context.Context, tenant, name string) error {
 	p := *stored.Status.Pending
 	last := &api.ScheduleFiring{At: p.At}
 	st, err := s.start(ctx, tenant, name, *stored, p)
-	if problem, refused := errors.AsType[*api.Problem](err); refused && problem.Status < internal.Status && problem.Status != tooMany.Status {
+	if problem, refused := errors.AsType[*api.Problem](err); refused && !Unavailable(problem) {
 		last.Error = problem.Detail
 		s.log.Warn("schedule fired, but no run was started", "error", problem.Detail, "tenant", tenant, "schedule", name, "hint", "correct what the error names, in the schedule, its agent or its tenant; the schedule fires again at its next time")
 	} else if err != nil {
