@@ -80,7 +80,7 @@ func testLeaseExpiry(t *testing.T, s *suite) {
 		t.Fatalf("Claim = %s, %v", first.Outcome, err)
 	}
 	deadline := time.Now().Add(soon)
-	var second *state.Claim
+	second := new(state.Claim)
 	for second.Outcome != state.Claimed && time.Now().Before(deadline) {
 		breathe(t)
 		second = s.claim(t, run.ID, 1)

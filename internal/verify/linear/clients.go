@@ -112,7 +112,7 @@ func (c *client) work(ctx context.Context) {
 }
 
 // turn works on a claimed run. A slow worker may have lost it.
-func (c *client) turn(ctx context.Context, claim *state.Claim) {
+func (c *client) turn(ctx context.Context, claim state.Claim) {
 	s := claim.State
 	if c.chance(3) {
 		j := state.Record{From: s.LogLen(), Started: []string{"c" + claim.Lease.Token}, Entries: []state.Entry{{
@@ -141,7 +141,7 @@ func (c *client) turn(ctx context.Context, claim *state.Claim) {
 	}
 }
 
-func (c *client) move(s state.State, claim *state.Claim) (state.State, error) {
+func (c *client) move(s state.State, claim state.Claim) (state.State, error) {
 	e := state.Entry{At: state.At(time.Now()), Detail: claim.Lease.Token}
 	switch {
 	case s.Status.Terminal():

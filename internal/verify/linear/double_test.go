@@ -114,7 +114,7 @@ func (d *double) Claim(_ context.Context, q state.ClaimRequest) (*state.Claim, e
 		return &state.Claim{Outcome: state.ClaimMissing}, nil
 	}
 	d.log, d.late = append(d.log[:len(d.log):len(d.log)], d.late...), nil
-	var c *state.Claim
+	c := new(state.Claim)
 	err := d.change(func(r *record.Record) error {
 		now := time.Now()
 		if d.bug == earlyTakeover {

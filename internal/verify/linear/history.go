@@ -114,7 +114,10 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	case c.Log:
 		a.Log, a.Err = s.Log(ctx, c.Run, 0, 0)
 	case c.Claim != nil:
-		a.Claim, a.Err = s.Claim(ctx, *c.Claim)
+		var claim *state.Claim
+		if claim, a.Err = s.Claim(ctx, *c.Claim); a.Err == nil {
+			a.Claim = *claim
+		}
 	case c.Record != nil:
 		_, a.Err = s.Record(ctx, c.Lease, *c.Record)
 	case c.Commit != nil:

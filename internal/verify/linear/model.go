@@ -68,7 +68,7 @@ type Answer struct {
 	State     state.State // Create, Load, ByKey
 	Existing  bool
 	Log       []state.Entry
-	Claim     *state.Claim
+	Claim     state.Claim
 	Committed state.Committed
 	Wake      state.Wake
 
@@ -228,10 +228,10 @@ func (r *run) claim(c Call, a Answer) bool {
 	if a.Unknown {
 		return true
 	}
-	return a.Err == nil && sameClaim(got, a.Claim) && (got.Outcome != state.Claimed || r.log == a.log)
+	return a.Err == nil && sameClaim(*got, a.Claim) && (got.Outcome != state.Claimed || r.log == a.log)
 }
 
-func sameClaim(want, got *state.Claim) bool {
+func sameClaim(want, got state.Claim) bool {
 	if want.Outcome != got.Outcome || want.Status != got.Status || want.Version != got.Version || want.Priority != got.Priority ||
 		want.FinalizedSeq != got.FinalizedSeq || want.LogLen != got.LogLen {
 		return false
