@@ -169,7 +169,7 @@ func TestProblemsAreTyped(t *testing.T) {
 // A gateway that is not ready names the unreachable dependency.
 func TestUnreadyGateway(t *testing.T) {
 	t.Parallel()
-	want, answer := "", `{"status": "unavailable", "bus": "ok", "store": "does not answer", "restore": "ok", "findings": []}`
+	answer := `{"status": "unavailable", "bus": "ok", "store": "does not answer", "restore": "ok", "findings": []}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte(answer))
@@ -183,10 +183,11 @@ func TestUnreadyGateway(t *testing.T) {
 		t.Errorf("Ready = %v", err)
 	}
 	// The store and the bus of these gateways answer: there is nothing to repair in them.
-	for answer, want = range map[string]string{
+	for body, want := range map[string]string{
 		`{"status": "draining", "bus": "ok", "store": "ok", "restore": "ok", "findings": []}`:                                                                                                      "is shutting down: retry later",
 		`{"status": "unavailable", "bus": "ok", "store": "ok", "restore": "ok", "findings": [{"name": "redis: maxmemory-policy", "fatal": true, "detail": "is lru", "remedy": "set noeviction"}]}`: "is unavailable (redis: maxmemory-policy: is lru): set noeviction",
 	} {
+		answer = body
 		if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Ready = %v, want %s", err, want)
 		}
