@@ -201,7 +201,7 @@ func TestFirstSteps(t *testing.T) {
 	says(dev, "converter version 2")
 	c.want(0, "62.14 miles", "run", "converter", "again")
 	save(agent, "name: [")
-	says(dev, "the previous version stays in use")
+	says(dev, "its previous version, if any, stays in use")
 	c.want(0, "62.14 miles", "run", "converter", "again")
 
 	dev.signal(syscall.SIGINT)

@@ -29,7 +29,7 @@ func TestEventReceiver(t *testing.T) {
 		"out of order":    {[]sent{second, first, second}, eventsKey, "event 2 of run r came after 0 events"},
 		"two ids":         {[]sent{first, {"c", 1, ""}, second}, eventsKey, "event 1 of run r has the ids a and c"},
 		"two bodies":      {[]sent{first, {"a", 1, "other"}, second}, eventsKey, "event a was sent as"},
-		"one is missing":  {[]sent{first}, eventsKey, "1 events of 1 runs came, want 2 of 1"},
+		"one is missing":  {[]sent{first}, eventsKey, "got 1 events of 1 runs, want 2 of 1"},
 		"signed by other": {[]sent{first, second}, "whsec_" + strings.Repeat("QUFB", 8), "event \"a\" is refused"},
 	} {
 		t.Run(name, func(t *testing.T) {

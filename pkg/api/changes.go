@@ -30,7 +30,7 @@ func (c *Client) Changes(ctx context.Context, query url.Values) iter.Seq2[Change
 			err := c.frames(ctx, path, last, &link, func(frame sse.Event) (bool, error) {
 				var change Change
 				if err := json.Unmarshal(frame.Data, &change); err != nil {
-					return false, fmt.Errorf("the stream of changes has an event that is not JSON: check that the server is a gateway, and that no proxy alters its responses: %w", err)
+					return false, fmt.Errorf("an event in the stream of changes cannot be decoded (%w): upgrade this client if the gateway is newer; otherwise check that the server is a gateway, and that no proxy alters its responses", err)
 				}
 				failures = 0
 				if frame.ID != "" {

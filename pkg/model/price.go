@@ -267,7 +267,7 @@ func parseAmounts(fields map[string]json.RawMessage, known string) (Price, int64
 		}
 		if name == "tokens" {
 			if err := json.Unmarshal(fields[name], &tokens); err != nil || tokens < 1 || tokens > maxTokens {
-				return Price{}, 0, fmt.Errorf("tokens: %s is not between 1 and %d: write a number in that range", fields[name], maxTokens)
+				return Price{}, 0, fmt.Errorf("tokens: %.40s is not a whole number from 1 to %d: write one without quotes, such as 200000", fields[name], maxTokens)
 			}
 			continue
 		}

@@ -38,7 +38,7 @@ func TestParsePrices(t *testing.T) {
 		"mine: {input: 1, output: 2}\nmine: {input: 1}":                        "mine",
 		"mine: {input: 1, output: 2, above: 3}":                                "mine: above: 3 is not an object of prices: write one such as",
 		"mine: {input: 1, output: 2, above: {input: 1, output: 2}}":            "mine: above: tokens is missing",
-		"mine: {input: 1, output: 2, above: {tokens: 0, input: 1, output: 2}}": "mine: above: tokens: 0 is not between 1 and",
+		"mine: {input: 1, output: 2, above: {tokens: 0, input: 1, output: 2}}": "mine: above: tokens: 0 is not a whole number from 1 to",
 		"mine: {input: 1, output: 2, tokens: 3}":                               `mine: unknown field "tokens"`,
 		"mine: 3":                                                              "the file is not a mapping",
 		"[1, 2]":                                                               "the file is not a mapping",

@@ -170,7 +170,7 @@ func TestFilesRefused(t *testing.T) {
 		t.Errorf("too large together: %q", got)
 	}
 	binary := model.Request{Model: "m", Messages: []state.Message{{Role: state.RoleUser, Parts: []state.Part{fileOf("a.txt", "text/plain", "\xff")}}}, APIKey: "k"}
-	if _, err := providers["anthropic"].Generate(t.Context(), binary, nil); err == nil || !strings.Contains(err.Error(), `"a.txt" of type text/plain cannot be sent: its data is not UTF-8`) {
+	if _, err := providers["anthropic"].Generate(t.Context(), binary, nil); err == nil || !strings.Contains(err.Error(), `"a.txt" of type text/plain cannot be sent: the file's data is not UTF-8`) {
 		t.Errorf("invalid text: %v", err)
 	}
 	unloaded := state.Part{Type: state.PartFile, FileID: "file_x", MediaType: "application/pdf"}

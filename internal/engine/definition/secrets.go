@@ -139,5 +139,5 @@ func (s Secrets) file(elem ...string) (string, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return strings.TrimSpace(string(b)), nil
 	}
-	return "", fmt.Errorf("secret %s cannot be read from its file (%w): make the file in TURNPIKE_SECRETS_DIR readable for the user of the process that reads it", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err)) // without the path
+	return "", fmt.Errorf("secret %[1]s cannot be read from its file (%[2]w): make TURNPIKE_SECRETS_DIR/%[3]s (in Go, SecretsDir), and the directories above it, readable for the user of %[4]s", elem[len(elem)-1], cmp.Or(errors.Unwrap(err), err), strings.Join(elem, "/"), reader) // without the path of the directory
 }
