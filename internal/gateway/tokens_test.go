@@ -101,6 +101,36 @@ func TestTokenIsBound(t *testing.T) {
 	}
 }
 
+// A token for a child run reaches this run and those below it, but not the run above it.
+func TestTokenOfAChildRun(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	root := s.run("acme")
+	child := func(above string, depth int) string {
+		t.Helper()
+		st := state.State{
+			ID: state.RunID(above).Plus(1), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: "acme", Priority: state.Normal, Limits: state.Limits{MaxTurns: 9},
+			Parent: &state.Parent{RunID: state.RunID(above), CallID: "c", Depth: depth},
+		}
+		st, err := st.Move(state.Submitted, state.Entry{At: state.At(time.Now()), Messages: []state.Message{state.UserText("hi")}})
+		if err == nil {
+			_, err = s.store.Create(t.Context(), state.NewRun{State: st, RedeliveryDelay: time.Hour})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(st.ID)
+	}
+	first := child(root.ID, 1)
+	second := child(first, 2)
+	one := s.token("acme", api.TokenRequest{User: "ada", Roles: userRoles, Run: first})
+	for run, want := range map[string]int{root.ID: http.StatusNotFound, first: http.StatusOK, second: http.StatusOK} {
+		if status, p := s.doJSON("GET", "/v1/runs/"+run, one, ""); status != want {
+			t.Errorf("run %s of the token's run %s: %d %s, want %d", run, first, status, p.Detail, want)
+		}
+	}
+}
+
 // The idempotency keys of a user's forks are that user's own.
 func TestForkKeysOfUsers(t *testing.T) {
 	t.Parallel()
