@@ -385,8 +385,8 @@ func TestCancel(t *testing.T) {
 		}
 	}
 	all := s.events(id, 0, nil)
-	if last := all[len(all)-1]; last.Status != state.Cancelled {
-		t.Errorf("last event = %+v", last)
+	if last := all[len(all)-1]; last.Status != state.Cancelled || !strings.Contains(last.Detail, "enough") {
+		t.Errorf("last event = %+v, want cancelled, with the reason of the request", last)
 	}
 }
 
