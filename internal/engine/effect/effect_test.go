@@ -44,6 +44,26 @@ func TestHookIsCalledAfterTheRecord(t *testing.T) {
 	}
 }
 
+// A turn reserves memory for the results of all its calls before the first of them is made.
+func TestCallsReserveMemoryForTheirResults(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	var reserved atomic.Int64
+	s.tools["read"] = tool.Func(func(context.Context, tool.Call) (tool.Result, error) {
+		reserved.CompareAndSwap(0, s.cfg.Tools.Answers.Bytes())
+		return tool.Result{Content: "x"}, nil
+	})
+	s.open(agent.Definition{Tools: []agent.Tool{{Name: "read", MaxResult: 1 << 20}}}, calls("read", "c1", "c2", "c3"))
+	e, ok := s.respond().(loop.RunTools)
+	if !ok {
+		t.Fatalf("effect %T, want RunTools", e)
+	}
+	s.do(e)
+	if got := reserved.Load(); got < 3<<20 {
+		t.Errorf("%d bytes are reserved for three results of 1 MiB when the first call is made", got)
+	}
+}
+
 // A post_sampling hook is called after the store has the response, and not by the model call itself (I3).
 func TestWatchingHookIsCalledAfterTheRecord(t *testing.T) {
 	t.Parallel()

@@ -290,6 +290,10 @@ func testRelease(t *testing.T, s *suite) {
 	if c.Attempt != 1 || !c.Journal.Started["c1"] {
 		t.Errorf("Claim after Release = attempt %d, journal %s; want attempt 1, and the journal with the start of c1", c.Attempt, encode(t, c.Journal))
 	}
+	if err := s.Release(t.Context(), c.Lease, long); err != nil {
+		t.Fatal(err)
+	}
+	s.notDue(t, run.ID) // before the delay
 }
 
 // A long log is read completely and in order (I12).
