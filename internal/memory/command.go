@@ -266,7 +266,7 @@ func (w Writer) file(content string, before state.Origin) File {
 	return File{Content: content, Run: w.Run, At: w.At, Origin: before.Farther(w.Origin)}
 }
 
-// edited returns the file at path, or an error, for the model, if there is none.
+// edited returns the file at path, or an error for the model if the file does not exist.
 func (d *Directory) edited(path string) (File, error) {
 	f, ok := d.Files[path]
 	if !ok && d.isDirectory(path) {

@@ -74,7 +74,7 @@ func fileError(id string, err error) error {
 	}
 }
 
-// releaseOf returns what a caller must do so that the file is no longer in use.
+// releaseOf returns the remedy for a file in use: how a caller ends that use.
 func releaseOf(used *file.InUseError) string {
 	switch batch, is := strings.CutPrefix(used.By, "batch "); {
 	case is:

@@ -194,8 +194,8 @@ func TestToolsThatCannotBeListed(t *testing.T) {
 		tools []agent.Tool
 		want  []string
 	}{
-		"expand":       {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{mcp}, []string{"tools[0]: ", "no such list", "save the agent again"}},
-		"expand probe": {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{probed}, []string{"tools[0].probe: ", "no such list", "save the agent again"}},
+		"expand":       {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{mcp}, []string{"tools[0]: the list of tools that this version of the agent has pinned cannot be used: no such list"}},
+		"expand probe": {source{pin: pinned, expand: func() ([]tool.Definition, error) { return nil, errors.New("no such list") }}, []agent.Tool{probed}, []string{"tools[0].probe: ", "no such list"}},
 		"expand panic": {source{pin: pinned, expand: func() ([]tool.Definition, error) { panic("ouch") }}, []agent.Tool{mcp}, []string{"tools[0]: ", "panicked: ouch"}},
 		"pin panic":    {source{pin: func() (json.RawMessage, error) { panic("ouch") }}, []agent.Tool{mcp}, []string{"panicked: ouch"}},
 		"describe": {services(func(names []string) map[string]tool.Description {
@@ -204,7 +204,7 @@ func TestToolsThatCannotBeListed(t *testing.T) {
 				said[n] = tool.Description{Text: "tells", Schema: large}
 			}
 			return said
-		}), manyTools(30), []string{"descriptions that services give", "regular expressions"}},
+		}), manyTools(30), []string{"descriptions and schemas that services give", "regular expressions"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,7 +21,8 @@ type Kind interface {
 
 	// Expand returns the tools that the source t stands for according to pinned. It must return the same tools at every
 	// call, without I/O, each with Listed set. An error or a panic of Pin or Expand ends a run of the agent with
-	// invalid_agent; a handoff to the agent is refused instead, and the run continues with its present agent.
+	// invalid_agent; a handoff to the agent is refused instead, and the run continues with its present agent. The
+	// error should end with a remedy for the author of the agent: Turnpike adds only what failed.
 	Expand(t Bound, pinned json.RawMessage) ([]Definition, error)
 
 	// Describe returns, by name, the descriptions of tools whose server describes them (Needs.Described). While a

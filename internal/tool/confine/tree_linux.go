@@ -14,8 +14,8 @@ const measureInterval = 200 * time.Millisecond
 
 // watch measures the descendants of the process pid, without pid itself, every measureInterval. If they are more than
 // maxProcesses, or use more than memory bytes in total, watch calls kill with the reason and returns. It also returns
-// when done is closed. It is for programs without a cgroup, for which the kernel limits only the memory of each single
-// process.
+// when done is closed. It is for programs without a cgroup: there the kernel limits the memory of each process, but not
+// their sum.
 func watch(pid int, memory int64, done <-chan struct{}, kill func(error)) {
 	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()
