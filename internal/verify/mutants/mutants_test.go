@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
+	"os"
 	"path"
+	"strings"
 	"testing"
 )
 
@@ -33,6 +36,25 @@ func TestMistakesCanBePlanted(t *testing.T) {
 	}
 	if len(names) < 60 {
 		t.Errorf("%d mistakes, want at least 60", len(names))
+	}
+}
+
+// The page about the proofs has the numbers of planted mistakes.
+func TestNumbersOfThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/concepts/proofs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	for _, want := range []string{
+		fmt.Sprintf("fails unless each of the %d is found", len(everything())),
+		fmt.Sprintf("plants %d bugs", len(everything())),
+		fmt.Sprintf("The explorer must find %d of them", len(all)),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("docs/concepts/proofs.md lacks %q", want)
+		}
 	}
 }
 
