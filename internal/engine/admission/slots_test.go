@@ -1,0 +1,112 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/turnpike-dev/turnpike/internal/engine/admission"
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+)
+
+func shared() bool { return true }
+func alone() bool  { return false }
+
+var (
+	high   = bus.QueueKey{Lane: state.High}
+	normal = bus.QueueKey{Lane: state.Normal}
+	low    = bus.QueueKey{Lane: state.Low}
+)
+
+// queues waits with n turns of a queue, and counts the slots that the queue gets.
+func queues(t *testing.T, s *admission.Slots, key bus.QueueKey, n int, got map[bus.QueueKey]int) {
+	t.Helper()
+	for range n {
+		go func() { // ends when the test's context ends
+			if s.Acquire(t.Context(), key) == nil {
+				got[key]++ // Release hands out one slot at a time
+			}
+		}()
+	}
+	synctest.Wait()
+}
+
+// releases returns a slot n times, each time after the turn that got it has noted that.
+func releases(s *admission.Slots, n int) {
+	for range n {
+		s.Release()
+		synctest.Wait()
+	}
+}
+
+// Queues that wait share the slots 4 to 2 to 1, and a queue that was idle gets no more than its share afterwards.
+func TestSlotsAreSharedByWeight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := admission.NewSlots(1, alone)
+		if !s.TryAcquire(normal) || s.TryAcquire(high) {
+			t.Fatal("want one slot")
+		}
+		got := map[bus.QueueKey]int{}
+		queues(t, s, high, 100, got)
+		queues(t, s, normal, 100, got)
+		releases(s, 30)
+		if got[high] != 20 || got[normal] != 10 {
+			t.Errorf("high got %d and normal %d of 30 slots, want 20 and 10", got[high], got[normal])
+		}
+		clear(got)
+		queues(t, s, low, 100, got)
+		releases(s, 28)
+		if got[high] != 16 || got[normal] != 8 || got[low] != 4 {
+			t.Errorf("high got %d, normal %d and low %d of 28 slots, want 16, 8 and 4", got[high], got[normal], got[low])
+		}
+	})
+}
+
+// A turn that no longer waits gets no slot.
+func TestSlotOfATurnThatNoLongerWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := admission.NewSlots(1, alone)
+		s.TryAcquire(normal)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- s.Acquire(ctx, high) }()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("Acquire = %v, want the error of the context", err)
+		}
+		s.Release()
+		if !s.TryAcquire(normal) {
+			t.Error("the slot is lost")
+		}
+		s.Release()
+		if n := s.Free(normal); n != 1 {
+			t.Errorf("%d slots are free, want 1", n)
+		}
+	})
+}
+
+// On a worker that tenants share, a tenth of the slots is kept from noisy tenants.
+func TestSlotsOfNoisyTenants(t *testing.T) {
+	t.Parallel()
+	noisy := bus.QueueKey{Lane: state.Normal, Noisy: true}
+	s := admission.NewSlots(20, shared)
+	for range 18 {
+		if !s.TryAcquire(noisy) {
+			t.Fatal("a slot is refused")
+		}
+	}
+	if s.TryAcquire(noisy) || s.Free(noisy) != 0 {
+		t.Error("noisy tenants get the slots that are kept from them")
+	}
+	if !s.TryAcquire(normal) || s.Free(normal) != 1 {
+		t.Error("another tenant gets no slot")
+	}
+	if n := admission.NewSlots(20, alone).Free(noisy); n != 20 {
+		t.Errorf("a noisy tenant alone may have %d slots, want 20", n)
+	}
+}
