@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +91,37 @@ func TestMemory(t *testing.T) {
 }
 
 // Invalid memory requests are refused with the reason.
+// Pages of a memory have its files in the order of their paths, each once.
+func TestMemoryIsListedByPath(t *testing.T) {
+	t.Parallel()
+	c := newHooked(t).client("acme", access.Operator, access.Viewer)
+	var want []string
+	for i := range 9 {
+		name := fmt.Sprintf("%d.md", i)
+		if _, err := c.PutMemoryFile(t.Context(), "tenant", name, "x", 0); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, name)
+	}
+	var got []string
+	for cursor := ""; ; {
+		page, err := c.MemoryFiles(t.Context(), "tenant", cursor, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range page.Items {
+			got = append(got, f.Path)
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		cursor = *page.NextCursor
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the pages have %v, want %v", got, want)
+	}
+}
+
 func TestMemoryRefusals(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
