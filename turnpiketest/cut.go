@@ -17,7 +17,7 @@ type store struct {
 
 func (s store) Claim(ctx context.Context, r state.ClaimRequest) (*state.Claim, error) {
 	if err := s.life.alive(); err != nil {
-		return nil, err
+		return new(state.Claim), err
 	}
 	c, err := s.Store.Claim(ctx, r)
 	if err == nil && c.Outcome == state.Claimed {

@@ -19,11 +19,7 @@ import (
 // The page about sizes has the values in the code.
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(root + "/docs/reference/sizes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, want := range map[string]string{
+	hasRows(t, "sizes.md", map[string]string{
 		"a batch": fmt.Sprintf("%s runs", thousands(state.MaxBatch)),
 		"`output_schema` of all runs of a batch": fmt.Sprintf("%s values, regular expressions of %s instructions, %s,000 bytes",
 			thousands(jsonschema.MaxBatchValues), thousands(jsonschema.MaxAllPatterns), thousands(jsonschema.MaxBatchWeight/1000)),
@@ -38,17 +34,7 @@ func TestSizes(t *testing.T) {
 		"calls of tools in a response":                             thousands(effect.MaxCalls),
 		"a definition":                                             fmt.Sprintf("%d MiB", agent.MaxDefinition>>20),
 		"`hooks.max_stop_blocks`":                                  fmt.Sprintf("%d; default %d", agent.MaxMaxStopBlocks, agent.DefaultStopBlocks),
-	} {
-		row := ""
-		for line := range strings.Lines(string(page)) {
-			if strings.HasPrefix(line, "| "+what) {
-				row = line
-			}
-		}
-		if !strings.Contains(row, want) {
-			t.Errorf("the row of %q is %q, want %q in it", what, row, want)
-		}
-	}
+	})
 }
 
 // thousands formats a number below a million as the docs do.
@@ -57,4 +43,24 @@ func thousands(n int) string {
 		return fmt.Sprint(n)
 	}
 	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
+
+// hasRows checks that in a page of the reference the row of a table that begins with each key contains its value.
+func hasRows(t *testing.T, page string, rows map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(root + "/docs/reference/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range rows {
+		row := ""
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "| "+what) {
+				row = line
+			}
+		}
+		if !strings.Contains(row, want) {
+			t.Errorf("%s: the row of %q is %q, want %q in it", page, what, row, want)
+		}
+	}
 }

@@ -2,8 +2,6 @@ package docs_test
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,10 +17,6 @@ import (
 // The page about times has the values in the code.
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(root + "/docs/reference/times.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := worker.Config{}.Defaults()
 	short := func(d time.Duration) string {
 		switch {
@@ -34,7 +28,7 @@ func TestTimes(t *testing.T) {
 			return fmt.Sprintf("%v s", d.Seconds())
 		}
 	}
-	for what, want := range map[string]string{
+	hasRows(t, "times.md", map[string]string{
 		"a call of a tool |":           "| " + short(agent.DefaultToolTimeout) + " |",
 		"a hook |":                     fmt.Sprintf("%s; `post_sampling` %s", short(hookcall.DefaultTimeout), short(hookcall.DefaultPostSamplingTimeout)),
 		"`not_done` of a probe":        short(w.ProbeMargin) + " after the call's deadline",
@@ -49,15 +43,5 @@ func TestTimes(t *testing.T) {
 		"the id of a deleted run":   short(state.MarkerLifetime),
 		"a file that nothing names": short(file.Keep),
 		"a token for a user":        fmt.Sprintf("%s, at most %s", short(access.DefaultTokenLifetime), short(access.MaxTokenLifetime)),
-	} {
-		row := ""
-		for line := range strings.Lines(string(page)) {
-			if strings.HasPrefix(line, "| "+what) {
-				row = line
-			}
-		}
-		if !strings.Contains(row, want) {
-			t.Errorf("the row of %q is %q, want %q in it", what, row, want)
-		}
-	}
+	})
 }

@@ -172,8 +172,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A reader that resumes at another gateway gets changes of the newest 1,000 runs only. It is told to reload if the
-// tenant has more, and only then.
+// A reader that resumes at another gateway gets changes of the newest 1,000 runs. If the tenant has more, and only
+// then, the gateway sends stream.reset, so that the reader reloads.
 func TestChangesOfManyRuns(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)

@@ -121,7 +121,8 @@ func TestBacklogOfDeadReceiver(t *testing.T) {
 	})
 }
 
-// An attempt that is put off because its tenant has its share of requests in flight keeps no place at its endpoint.
+// The sender postpones an attempt of a tenant that has its share of requests in flight; a postponed attempt takes no
+// place at its endpoint.
 func TestShareKeepsNoPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
