@@ -70,11 +70,11 @@ func TestPlanIsKept(t *testing.T) {
 	t.Parallel()
 	l, s, at := begun(t)
 	d := l.Step(s, loop.TurnBegan{At: at, Worker: "w1", Attempt: 1})
-	d = l.Step(d.Next, loop.ModelResponded{At: at, Attempt: 1, Response: model.Response{Parts: []state.Part{{Type: state.PartText, Text: "1. Find it.\n2) Go."}}}})
+	d = l.Step(*d.Next, loop.ModelResponded{At: at, Attempt: 1, Response: model.Response{Parts: []state.Part{{Type: state.PartText, Text: "1. Find it.\n2) Go."}}}})
 	if d.Effect != nil {
 		t.Fatalf("Step = %+v", d)
 	}
-	b, err := state.EncodeState(d.Next)
+	b, err := state.EncodeState(*d.Next)
 	if err != nil {
 		t.Fatal(err)
 	}

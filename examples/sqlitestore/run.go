@@ -123,7 +123,7 @@ func (t *tx) change(id state.RunID, f func(*run) error) error {
 // append adds entries to the log of a run.
 func (t *tx) append(r *run, entries []state.Entry) error {
 	for _, e := range entries {
-		data, err := state.EncodeEntry(e)
+		data, err := state.EncodeEntry(&e)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (made state.Created,
 			}
 			return err
 		}
-		r = &run{header: n.State.Formatted(s.Written()), status: n.State.Status}
+		r = &run{header: *n.State.Formatted(s.Written()), status: n.State.Status}
 		r.turn.Awaits = r.header.Accepts()
 		r.schedule(t.now, n.RedeliveryDelay)
 		if err := t.insert(r); err != nil {

@@ -178,7 +178,7 @@ func (t *tx) record(r *run, l state.Lease, rec state.Record) error {
 func (t *tx) keep(id state.RunID, results []state.Entry) error {
 	for _, e := range results {
 		e.Seq = 0 // it has no place in the log yet
-		data, err := state.EncodeEntry(e)
+		data, err := state.EncodeEntry(&e)
 		if err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (t *tx) commit(r *run, l state.Lease, c state.Commit, format int) (done sta
 			return done, err
 		}
 	}
-	r.header = c.State.Formatted(format)
+	r.header = *c.State.Formatted(format)
 	r.status = c.State.Status
 	awaits := r.header.Accepts()
 	answered, err := t.answered(l.Run)

@@ -311,7 +311,7 @@ func TestBatchCancelPending(t *testing.T) {
 		}
 	}
 	l.awaitFinalized(b.RunIDs[4], 2) // the sweeper's first pass
-	if !l.load(b.RunIDs[4]).PendingInBatch() {
+	if behind := l.load(b.RunIDs[4]); !behind.PendingInBatch() {
 		t.Error("the run behind the cancelled one started while the first was working")
 	}
 	first.letGo()

@@ -153,7 +153,7 @@ func TestBatchAfterTheMarkers(t *testing.T) {
 	}
 	next, err := c.State.Move(state.EndCompleted, state.Entry{At: state.At(time.Now())})
 	if err == nil {
-		_, err = store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()})
+		_, err = store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen()})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -121,14 +121,14 @@ func TestForkAcrossCheckpoints(t *testing.T) {
 			next.ResponsePending = false
 			record()
 			if i == 1 && turn%7 == 0 {
-				next = next.Append(state.Entry{Type: state.EntryCheckpoint, Turn: turn, At: run.CreatedAt, Checkpoint: state.NewCheckpoint(next)})
+				next = next.Append(state.Entry{Type: state.EntryCheckpoint, Turn: turn, At: run.CreatedAt, Checkpoint: state.NewCheckpoint(&next)})
 				record()
 			}
 		}
 		if next, err = next.Move(state.EndCompleted, state.Entry{At: run.CreatedAt, Output: new("done")}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: written, RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: written, RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -49,7 +49,7 @@ func BenchmarkHistory(b *testing.B) {
 		if next, err = next.Move(state.NextTurn, state.Entry{At: run.CreatedAt, Messages: []state.Message{state.UserText(strings.Repeat("v", 200_000))}}); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := store.Commit(b.Context(), c.Lease, state.Commit{ID: "c", State: next, From: written, RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := store.Commit(b.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: written, RedeliveryDelay: time.Hour}); err != nil {
 			b.Fatal(err)
 		}
 		q.Version = 2
@@ -104,7 +104,7 @@ func longRun(b *testing.B, store *memstore.Store, c *state.Claim, results int) (
 		next = next.Append(state.Entry{Type: state.EntryCompacted, Turn: turn, MessageIDs: []string{fmt.Sprint("m", turn), fmt.Sprint("r", turn), fmt.Sprint("s", turn-1)}, Messages: []state.Message{remark}})
 		record()
 		if next.LogBytes > 1<<20 {
-			next = next.Append(state.Entry{Type: state.EntryCheckpoint, Turn: turn, At: c.State.CreatedAt, Checkpoint: state.NewCheckpoint(next)})
+			next = next.Append(state.Entry{Type: state.EntryCheckpoint, Turn: turn, At: c.State.CreatedAt, Checkpoint: state.NewCheckpoint(&next)})
 			record()
 		}
 	}

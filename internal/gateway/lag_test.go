@@ -213,7 +213,7 @@ func (q *queued) finish(turn taken) {
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	commit := state.Commit{ID: turn.claim.Lease.Token, State: done, From: turn.claim.State.LogLen(), RedeliveryDelay: time.Hour}
+	commit := state.Commit{ID: turn.claim.Lease.Token, State: &done, From: turn.claim.State.LogLen(), RedeliveryDelay: time.Hour}
 	if _, err := q.store.Commit(q.t.Context(), turn.claim.Lease, commit); err != nil {
 		q.t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func ended(t *testing.T, store state.Store) state.RunID {
 	if s, err = c.State.Move(state.EndCompleted, state.Entry{At: now}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: s, From: c.State.LogLen()}); err != nil {
+	if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &s, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	return id

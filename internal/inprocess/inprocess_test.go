@@ -64,7 +64,7 @@ func end(t *testing.T, store state.Store, b bus.Bus, id state.RunID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: st, From: c.State.LogLen()}); err != nil {
+	if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &st, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	b.NotifyAppended(st.Tenant, id, c.State.LogLen(), st.LogLen())

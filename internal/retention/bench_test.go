@@ -43,7 +43,7 @@ func ended(ctx context.Context, store state.Store, id ulid.ULID) error {
 	}
 	next, err := c.State.Move(state.EndCompleted, state.Entry{At: at})
 	if err == nil {
-		_, err = store.Commit(ctx, c.Lease, state.Commit{ID: id.String(), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour})
+		_, err = store.Commit(ctx, c.Lease, state.Commit{ID: id.String(), State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour})
 	}
 	return err
 }

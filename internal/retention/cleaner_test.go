@@ -70,7 +70,7 @@ func (d *deployment) end(id state.RunID, r state.Reason) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := d.store.Commit(d.t.Context(), c.Lease, state.Commit{ID: "c" + string(id), State: s, From: c.State.LogLen()}); err != nil {
+	if _, err := d.store.Commit(d.t.Context(), c.Lease, state.Commit{ID: "c" + string(id), State: &s, From: c.State.LogLen()}); err != nil {
 		d.t.Fatal(err)
 	}
 }

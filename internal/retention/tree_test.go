@@ -49,7 +49,7 @@ func TestDeletionLeavesNothingOnTheBus(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.DeadLettered = true
-	if _, err := d.store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: s, From: c.State.LogLen()}); err != nil {
+	if _, err := d.store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &s, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	b := &between{Store: d.store, Intake: d.bus}

@@ -78,7 +78,7 @@ func (s *Submissions) submitBatch(ctx context.Context, c access.Caller, in Submi
 		return api.BatchAccepted{}, err
 	}
 	s.submitted.WithLabelValues(in.Source).Add(float64(len(req.Runs)))
-	answer := api.BatchAccepted{BatchID: state.State{ID: first, Batch: &state.Batch{}}.BatchID(), RunIDs: make([]string, len(req.Runs))}
+	answer := api.BatchAccepted{BatchID: (&state.State{ID: first, Batch: &state.Batch{}}).BatchID(), RunIDs: make([]string, len(req.Runs))}
 	for i := range answer.RunIDs {
 		answer.RunIDs[i] = string(first.Plus(i))
 	}

@@ -143,7 +143,7 @@ func (f *firings) end(st state.State) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := f.store.Commit(f.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := f.store.Commit(f.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 		f.Fatal(err)
 	}
 }

@@ -322,7 +322,7 @@ func (echo) Step(s state.State, ev loop.Event) loop.Decision {
 	if err != nil {
 		panic(err)
 	}
-	return loop.Decision{Next: next}
+	return loop.Decision{Next: &next}
 }
 
 // The turns of a worker that died before any other listened are also taken over.

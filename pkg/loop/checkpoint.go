@@ -22,7 +22,7 @@ func Checkpoint(s state.State, a *agent.Agent, at state.Time) (state.State, bool
 		len(a.Hooks(hook.Input)) > 0 && len(t.uncheckedInput()) > 0 {
 		return s, false
 	}
-	c := state.NewCheckpoint(s)
+	c := state.NewCheckpoint(&s)
 	c.Largest, c.Text, c.Window, c.Same = largestCall(s.Log), lastText(s.Log), windowOf(s.Log), sameCalls(s.Log, mostSame)
 	c.Errors, c.ToolLast = recentErrors(s.Log), lastIsTool(s.Log)
 	c.Responded, c.Reacted, c.Retries, c.Reaction = respondedTo(s.Log), reacted(s.Log), retries(s.Log), reaction(s.Log)

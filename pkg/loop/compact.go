@@ -58,7 +58,7 @@ func (t *Turn) compactOr(then func(*Turn) Decision) Decision {
 	p := t.plan()
 	if c := t.agent.Compaction; c != nil && c.Summarize && len(p.cut) > 0 {
 		ask := slices.Concat(p.head, clipAll(p.cut), []state.Message{state.UserText(summarise)})
-		return Decision{Next: t.s, Effect: CallModel{Messages: ask, Purpose: ForSummary, Quiet: true}}
+		return Decision{Next: &t.s, Effect: CallModel{Messages: ask, Purpose: ForSummary, Quiet: true}}
 	}
 	t.compact(p, p.remark(), state.Entry{}, "")
 	return then(t)

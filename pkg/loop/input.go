@@ -17,7 +17,7 @@ func (t *Turn) checkInput() (Decision, bool) {
 	if len(messages) == 0 {
 		return Decision{}, false
 	}
-	return Decision{Next: t.s, Effect: RunHooks{Point: hook.Input, Messages: messages}}, true
+	return Decision{Next: &t.s, Effect: RunHooks{Point: hook.Input, Messages: messages}}, true
 }
 
 // uncheckedInput returns the messages of callers that the model is about to read and that the hooks have not

@@ -21,8 +21,9 @@ type Loop interface {
 
 // Decision is the result of one step of a loop.
 type Decision struct {
-	// Next is the state after the step: for the next step or, without an Effect, for the commit.
-	Next state.State
+	// Next is the state after the step: for the next step or, without an Effect, for the commit. It must not be nil,
+	// and the loop must not change it afterwards. A state is large, so a pointer keeps the stacks of turns small.
+	Next *state.State
 
 	// Effect for the worker to perform; nil ends the turn.
 	Effect Effect

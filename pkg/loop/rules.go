@@ -92,7 +92,7 @@ func (l *ruled) Step(s state.State, ev Event) Decision {
 	t := &Turn{s: s, agent: l.agent}
 	d := l.step(t, ev)
 	if t.err != nil {
-		return Decision{Next: s, Effect: GiveUp{t.err}}
+		return Decision{Next: &s, Effect: GiveUp{t.err}}
 	}
 	return d
 }
@@ -197,7 +197,7 @@ func (l *ruled) ask(t *Turn) Decision {
 	case call.ToolChoice.IsZero():
 		call.ToolChoice = t.toolChoice()
 	}
-	return Decision{Next: t.s, Effect: call}
+	return Decision{Next: &t.s, Effect: call}
 }
 
 // toolChoice returns the tool choice in the settings of the model in use. A choice that forces a
@@ -355,7 +355,7 @@ func (t *Turn) Complete(r state.Reason, output string) Decision {
 		return t.retryOutput(output, err)
 	}
 	if len(t.agent.Hooks(hook.Stop)) > 0 {
-		return Decision{Next: t.s, Effect: RunHooks{Point: hook.Stop, Output: output, Reason: r}}
+		return Decision{Next: &t.s, Effect: RunHooks{Point: hook.Stop, Output: output, Reason: r}}
 	}
 	return t.endOrNudge(r, output)
 }

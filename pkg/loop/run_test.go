@@ -66,13 +66,13 @@ func (r *run) step(ev loop.Event) loop.Decision {
 	before := encode(r.t, r.s)
 	again := r.loop.Step(r.s, ev)
 	r.last = r.loop.Step(r.s, ev)
-	if diff := cmp.Diff(encode(r.t, again.Next), encode(r.t, r.last.Next)); diff != "" {
+	if diff := cmp.Diff(encode(r.t, *again.Next), encode(r.t, *r.last.Next)); diff != "" {
 		r.t.Fatalf("Step: equal inputs gave different outputs:\n%s", diff)
 	}
 	if diff := cmp.Diff(before, encode(r.t, r.s)); diff != "" {
 		r.t.Fatalf("Step changed its input (A2):\n%s", diff)
 	}
-	r.s = r.last.Next
+	r.s = *r.last.Next
 	if r.last.Effect == nil && r.s.Version == 0 {
 		r.t.Fatal("Step ended the turn without a transition")
 	}
@@ -86,7 +86,7 @@ func encode(t *testing.T, s state.State) string {
 		t.Fatal(err)
 	}
 	for _, e := range s.Log {
-		line, err := state.EncodeEntry(e)
+		line, err := state.EncodeEntry(&e)
 		if err != nil {
 			t.Fatal(err)
 		}

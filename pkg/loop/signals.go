@@ -146,7 +146,7 @@ func ApplyLateSignals(s state.State, at state.Time, late []state.Signal, aborted
 			t.s.ResponsePending = true // the end was the decision about the response
 			t.rollBack()
 		}
-		return t.resume(late).Next
+		return *t.resume(late).Next
 	}
 }
 

@@ -51,7 +51,7 @@ func (l singleCall) ask(t *Turn) Decision {
 	if d, asks := t.checkInput(); asks {
 		return d
 	}
-	return Decision{Next: t.s, Effect: CallModel{Messages: state.View(t.s.Log), Shared: t.agent.SharedInstructions(), Schema: t.OutputSchema()}}
+	return Decision{Next: &t.s, Effect: CallModel{Messages: state.View(t.s.Log), Shared: t.agent.SharedInstructions(), Schema: t.OutputSchema()}}
 }
 
 func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {

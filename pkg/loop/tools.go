@@ -43,7 +43,7 @@ func (l *ruled) work(t *Turn) Decision {
 	if !t.s.NeedsDetermined || slices.ContainsFunc(t.s.Open, func(o state.OpenCall) bool { return o.Recheck }) {
 		l.screen(t)
 		if gated := t.gated(); len(gated) > 0 {
-			return Decision{Next: t.s, Effect: RunHooks{Point: hook.PreTool, Calls: gated}}
+			return Decision{Next: &t.s, Effect: RunHooks{Point: hook.PreTool, Calls: gated}}
 		}
 		l.classify(t)
 	}
@@ -205,10 +205,10 @@ func (l *ruled) dispatch(t *Turn) Decision {
 		}
 	}
 	if len(run) > 0 {
-		return Decision{Next: t.s, Effect: RunTools{Calls: run}}
+		return Decision{Next: &t.s, Effect: RunTools{Calls: run}}
 	}
 	if effect, ok := t.handoff(); ok {
-		return Decision{Next: t.s, Effect: effect}
+		return Decision{Next: &t.s, Effect: effect}
 	}
 	return l.afterTools(t)
 }

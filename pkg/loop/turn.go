@@ -85,7 +85,7 @@ func (t *Turn) append(e state.Entry) {
 	default:
 		e.Turn = t.s.Turn
 	}
-	t.s = t.s.Append(e)
+	t.s.Extend(&e)
 }
 
 func (t *Turn) move(r state.Reason, e state.Entry) Decision {
@@ -94,12 +94,10 @@ func (t *Turn) move(r state.Reason, e state.Entry) Decision {
 	for i := range e.Messages {
 		t.stamp(&e.Messages[i], i)
 	}
-	next, err := t.s.Move(r, e)
-	if err != nil {
+	if err := t.s.Advance(r, &e); err != nil {
 		panic("loop: " + err.Error())
 	}
-	t.s = next
-	return Decision{Next: next}
+	return Decision{Next: &t.s}
 }
 
 // stamp completes the i-th message of the entry that is appended next. Ids follow from the position in the log,

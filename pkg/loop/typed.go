@@ -140,7 +140,7 @@ func (l Typed[S]) decide(t *Turn, fn func(*S) Decision) Decision {
 	var d Decision
 	l.with(t, func(own S) {
 		d = fn(&own)
-		d.Next, t.err = l.Encode(d.Next, own)
+		*d.Next, t.err = l.Encode(*d.Next, own)
 	})
 	return d
 }

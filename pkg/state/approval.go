@@ -43,7 +43,7 @@ func (o OpenCall) RawArguments() json.RawMessage {
 
 // ApprovalHash returns 32 hexadecimal digits that identify the tenant, the run, its turn, the call, its tool
 // and its arguments, as OpenCall.RawArguments returns them.
-func (s State) ApprovalHash(call, tool string, arguments json.RawMessage) string {
+func (s *State) ApprovalHash(call, tool string, arguments json.RawMessage) string {
 	h := sha256.New()
 	for _, part := range []string{s.Tenant, string(s.ID), strconv.Itoa(s.Turn), call, tool, string(arguments)} {
 		fmt.Fprintf(h, "%d:%s,", len(part), part)
@@ -81,7 +81,7 @@ func AwaitsUnhashed(name string) bool { return strings.HasPrefix(name, unhashedP
 // each call that needs approval one of AwaitApprovalHash. If the run has had no decision yet about
 // the id of such a call, the call also has one of AwaitUnhashed. A store accepts a decision only if
 // all its Signal.Names are open. Accepts reads the log, so s must carry it from its checkpoint on.
-func (s State) Accepts() []string {
+func (s *State) Accepts() []string {
 	names := s.Awaits()
 	if s.Status.Terminal() {
 		return names
@@ -100,7 +100,7 @@ func (s State) Accepts() []string {
 
 // decidedBefore reports whether the log has a decision about a call with this id. Providers repeat
 // call ids, so the id alone may refer to the earlier call.
-func (s State) decidedBefore(call string) bool {
+func (s *State) decidedBefore(call string) bool {
 	if c := CheckpointOf(s.Log); c != nil && slices.Contains(c.Decided, call) {
 		return true
 	}

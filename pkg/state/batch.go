@@ -42,7 +42,7 @@ type Batch struct {
 }
 
 // BatchID returns the id of the batch of s, or "".
-func (s State) BatchID() string {
+func (s *State) BatchID() string {
 	if s.Batch == nil {
 		return ""
 	}
@@ -61,7 +61,7 @@ func ParseBatchID(text string) (RunID, error) {
 
 // InLane returns the run that is step places after s in its lane, or before it if step is negative,
 // and false if the lane has none.
-func (s State) InLane(step int) (RunID, bool) {
+func (s *State) InLane(step int) (RunID, bool) {
 	if s.Batch == nil {
 		return "", false
 	}
@@ -71,34 +71,38 @@ func (s State) InLane(step int) (RunID, bool) {
 }
 
 // PendingInBatch reports whether s waits for its batch to let it start.
-func (s State) PendingInBatch() bool {
+func (s *State) PendingInBatch() bool {
 	return s.Status == Waiting && s.Batch != nil && s.Batch.PendingInBatch
 }
 
 // Started returns s, no longer pending in its batch: Skipped if it has ended.
 func (s State) Started() State {
+	start(&s)
+	return s
+}
+
+// start is Started in place.
+func start(s *State) {
 	if s.Batch != nil && s.Batch.PendingInBatch {
 		b := *s.Batch
 		b.PendingInBatch, b.Skipped = false, s.Status.Terminal()
 		s.Batch = &b
 	}
-	return s
 }
 
 // LeftLane reports whether s has left its lane (see Batch); it is false for a run without a batch. If s ended while it
 // was pending (Skipped), runs before it may still be in the lane.
-func (s State) LeftLane() bool {
+func (s *State) LeftLane() bool {
 	return s.Batch != nil && (s.Batch.LeftLane || s.Status.Terminal())
 }
 
 // leaveLane records that s waits for a person.
-func (s State) leaveLane() State {
+func leaveLane(s *State) {
 	if s.Batch != nil && !s.Batch.CountWaiting && !s.Batch.LeftLane && s.Waiting != nil && s.Waiting.Reason.ByPerson() {
 		b := *s.Batch
 		b.LeftLane = true
 		s.Batch = &b
 	}
-	return s
 }
 
 // Plus returns the id n steps after id, or before it if n is negative, counting in the ULID and wrapping

@@ -48,8 +48,8 @@ func TestRunIDPlus(t *testing.T) {
 // (L8).
 func TestBatchLanes(t *testing.T) {
 	t.Parallel()
-	place := func(i int) state.State {
-		return state.State{ID: someRun.Plus(i), Batch: &state.Batch{Index: i, Size: 7, MaxParallel: 3}}
+	place := func(i int) *state.State {
+		return &state.State{ID: someRun.Plus(i), Batch: &state.Batch{Index: i, Size: 7, MaxParallel: 3}}
 	}
 	var got [][]state.RunID
 	for lane := range 3 {
@@ -86,10 +86,10 @@ func TestBatchLanes(t *testing.T) {
 			t.Errorf("ParseBatchID(%q) takes it", bad)
 		}
 	}
-	if id := (state.State{ID: someRun}).BatchID(); id != "" {
+	if id := (&state.State{ID: someRun}).BatchID(); id != "" {
 		t.Errorf("a run on its own is of batch %q", id)
 	}
-	if _, ok := (state.State{ID: someRun}).InLane(0); ok {
+	if _, ok := (&state.State{ID: someRun}).InLane(0); ok {
 		t.Error("a run on its own is in a lane")
 	}
 }

@@ -120,7 +120,7 @@ func position(log []Entry, n int64) int64 {
 
 // NewCheckpoint returns the part of the next checkpoint of s that this package folds: the view, and the facts that
 // its own functions need.
-func NewCheckpoint(s State) *Checkpoint {
+func NewCheckpoint(s *State) *Checkpoint {
 	c := &Checkpoint{
 		Messages: View(s.Log), Previous: s.Checkpoint, Agent: s.Definition(), Confidence: s.Facts.Confidence,
 		Askers: Askers(nil, s.Log), Decided: decided(s.Log), Ending: endingOf(s).Ending, Cached: cached(s.Log),

@@ -301,7 +301,7 @@ func TestMicroUSDCodec(t *testing.T) {
 func TestArgumentsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`{"a":1}`, `{"a": 1}`, "{\n}", `{"html":"<b>&</b>"}`, `{"a":1`, "", "null", `"x"`, `{"a":1.0,"a":2}`, "{\"\u2028\":1}"} {
-		b, err := state.EncodeEntry(state.Entry{Message: &state.Message{Parts: []state.Part{{Type: state.PartToolCall, Arguments: text}}}})
+		b, err := state.EncodeEntry(&state.Entry{Message: &state.Message{Parts: []state.Part{{Type: state.PartToolCall, Arguments: text}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	var all state.Entry
 	fill(reflect.ValueOf(&all).Elem())
 	for _, e := range []state.Entry{sample(), all, said("a", "call_1"), {Type: state.EntryTombstoned, MessageIDs: []string{"a"}}} {
-		b, err := state.EncodeEntry(e)
+		b, err := state.EncodeEntry(&e)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -359,7 +359,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := state.EncodeEntry(e)
+		again, err := state.EncodeEntry(&e)
 		if err != nil {
 			t.Fatalf("EncodeEntry of what %q decodes to: %v", b, err)
 		}

@@ -77,7 +77,7 @@ type BatchOrigin struct {
 
 // BatchOrigin returns the first run of the batch of s and the data that all its runs share. ok is
 // false if s has no batch.
-func (s State) BatchOrigin() (first RunID, origin BatchOrigin, ok bool) {
+func (s *State) BatchOrigin() (first RunID, origin BatchOrigin, ok bool) {
 	if s.Batch == nil {
 		return "", origin, false
 	}

@@ -14,7 +14,7 @@
 //	if err != nil || claim.Outcome != state.Claimed {
 //		return err
 //	}
-//	done, err := store.Commit(ctx, claim.Lease, state.Commit{ID: token, State: next, From: claim.State.LogLen()})
+//	done, err := store.Commit(ctx, claim.Lease, state.Commit{ID: token, State: &next, From: claim.State.LogLen()})
 //
 // Packages redisstore, natsstore and memstore implement [Store]; examples/sqlitestore implements
 // [RunStore] and imports nothing internal.

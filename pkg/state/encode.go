@@ -16,9 +16,9 @@ func newPacker(estimate int) packer {
 }
 
 // EncodeEntry encodes one entry of a log, without its number: that is its position in the log.
-func EncodeEntry(e Entry) ([]byte, error) {
-	p := newPacker(estimate(&e))
-	p.entry(&e)
+func EncodeEntry(e *Entry) ([]byte, error) {
+	p := newPacker(estimate(e))
+	p.entry(e)
 	return p.Bytes()
 }
 

@@ -61,7 +61,7 @@ func checkEvent(t failer, e state.Entry) {
 // library.
 func checkEntry(t failer, want state.Entry) {
 	t.Helper()
-	b, err := state.EncodeEntry(want)
+	b, err := state.EncodeEntry(&want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func checkState(t failer, want state.State) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fixed, changing, err := state.EncodeHeader(want)
+	fixed, changing, err := state.EncodeHeader(&want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestRepetitions(t *testing.T) {
 	same := e
 	same.Message = new(*e.Message)
 	same.Message.ID, same.Message.Turn, same.Message.At = "msg_17_0", 6, moment
-	short, err := state.EncodeEntry(same)
+	short, err := state.EncodeEntry(&same)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestRepetitions(t *testing.T) {
 		other.Message = new(*same.Message)
 		change(other.Message)
 		checkEntry(t, other)
-		b, err := state.EncodeEntry(other)
+		b, err := state.EncodeEntry(&other)
 		if err != nil || name != "call" && name != "no parts" && len(b) <= len(short) {
 			t.Errorf("with another %s it has %d bytes, %v, and %d otherwise", name, len(b), err, len(short))
 		}
@@ -192,7 +192,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"time": {At: late}, "message time": {Message: &state.Message{At: late}}, "value": {StructuredOutput: json.RawMessage("{")},
 		"opaque": {Message: &state.Message{Parts: []state.Part{{Opaque: json.RawMessage("x")}}}},
 	} {
-		if b, err := state.EncodeEntry(e); err == nil {
+		if b, err := state.EncodeEntry(&e); err == nil {
 			t.Errorf("%s: it encodes as %q", name, b)
 		}
 	}
@@ -209,7 +209,8 @@ func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
 	more := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	more = protowire.AppendString(more, "later")
 	more = protowire.AppendFixed32(protowire.AppendTag(more, 1001, protowire.Fixed32Type), 7)
-	b, err := state.EncodeEntry(sample())
+	e := sample()
+	b, err := state.EncodeEntry(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
 	}
 	s := header()
 	s.Format = state.Format
-	fixed, changing, err := state.EncodeHeader(s)
+	fixed, changing, err := state.EncodeHeader(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,8 @@ func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
 // A truncated entry does not decode, except at the end of a field (D5).
 func TestDecodesNothingCutShort(t *testing.T) {
 	t.Parallel()
-	b, err := state.EncodeEntry(sample())
+	e := sample()
+	b, err := state.EncodeEntry(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +254,7 @@ func TestStoredSizes(t *testing.T) {
 	t.Parallel()
 	e, s := sample(), header()
 	e.Message.ID, e.Message.Turn, e.Message.At, e.Name = "msg_17_0", e.Turn, e.At, "search"
-	b, err := state.EncodeEntry(e)
+	b, err := state.EncodeEntry(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +262,7 @@ func TestStoredSizes(t *testing.T) {
 		t.Errorf("an entry takes %d bytes for %d", len(b), payload)
 	}
 	s.Usage = state.Usage{InputTokens: 60_000, OutputTokens: 2_000, CacheReadTokens: 50_000, ModelCalls: 7, ToolCalls: 6}
-	fixed, changing, err := state.EncodeHeader(s)
+	fixed, changing, err := state.EncodeHeader(&s)
 	if err != nil || len(changing) > 50 || len(fixed) > 100 {
 		t.Errorf("a header has %d fixed bytes and %d of each commit, %v; want 100 and 50 at most", len(fixed), len(changing), err)
 	}
@@ -269,7 +271,7 @@ func TestStoredSizes(t *testing.T) {
 // The strings of an entry are in its text, or in one copy.
 func TestDecodeAllocations(t *testing.T) { //nolint:paralleltest // counts allocations
 	e := sample()
-	b, err := state.EncodeEntry(e)
+	b, err := state.EncodeEntry(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +340,7 @@ func sample() state.Entry {
 func BenchmarkEncodeEntry(b *testing.B) {
 	e := sample()
 	for b.Loop() {
-		if _, err := state.EncodeEntry(e); err != nil {
+		if _, err := state.EncodeEntry(&e); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -374,7 +376,8 @@ func BenchmarkDecodeState(b *testing.B) {
 }
 
 func BenchmarkDecodeEntry(b *testing.B) {
-	encoded, err := state.EncodeEntry(sample())
+	e := sample()
+	encoded, err := state.EncodeEntry(&e)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -422,7 +425,7 @@ func BenchmarkDecodeLog(b *testing.B) {
 	var texts []string
 	var err error
 	for _, e := range longRun().Log {
-		text, err := state.EncodeEntry(e)
+		text, err := state.EncodeEntry(&e)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -255,12 +255,12 @@ func AddSeries(sums map[SeriesKey]Figures, more []FigureSeries) {
 // EndFigures returns what the end of s adds to the figures of its hour: the run, and everything in
 // its log since it was submitted, or since its previous end. s must carry its log from its checkpoint on. EndFigures
 // returns nil if s has not ended.
-func EndFigures(s State) []FigureSeries {
+func EndFigures(s *State) []FigureSeries {
 	n := len(s.Log)
 	if !s.Status.Terminal() || n == 0 || s.Log[n-1].Type != EntryFinished {
 		return nil
 	}
-	e := endingOf(State{Agent: s.Agent, Log: s.Log[:n-1]})
+	e := endingOf(&State{Agent: s.Agent, Log: s.Log[:n-1]})
 	e.entry(&s.Log[n-1])
 	last := e.current()
 	last.count(CounterRuns, 1)
@@ -269,7 +269,7 @@ func EndFigures(s State) []FigureSeries {
 }
 
 // endingOf returns the figures of a log since the latest end of its run.
-func endingOf(s State) ending {
+func endingOf(s *State) ending {
 	from := len(s.Log)
 	for from > 0 && s.Log[from-1].Type != EntryFinished {
 		from--

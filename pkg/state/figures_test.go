@@ -13,7 +13,7 @@ import (
 )
 
 // ran returns the log of a run and the resulting state.
-func ran(t *testing.T, steps ...func(state.State, time.Time) state.State) state.State {
+func ran(t *testing.T, steps ...func(state.State, time.Time) state.State) *state.State {
 	t.Helper()
 	s := state.State{ID: "run_1", Agent: "a", Tenant: "default", Priority: state.Normal}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -21,7 +21,7 @@ func ran(t *testing.T, steps ...func(state.State, time.Time) state.State) state.
 		s = step(s, at)
 		at = at.Add(time.Second)
 	}
-	return s
+	return &s
 }
 
 func moved(t *testing.T, r state.Reason, tookMS int64) func(state.State, time.Time) state.State {

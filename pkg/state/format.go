@@ -29,14 +29,18 @@ func (f *FormatSetting) SetFormat(n int) {
 func (f *FormatSetting) Written() int { return max(1, int(f.n.Load())) }
 
 // Formatted returns s in the format in which a store writes it: write, or its own format if that is
-// newer.
-func (s State) Formatted(write int) State {
-	s.Format = max(s.Format, write)
-	return s
+// newer. The result is s itself if it has that format, or else a copy.
+func (s *State) Formatted(write int) *State {
+	if s.Format >= write {
+		return s
+	}
+	formatted := *s
+	formatted.Format = write
+	return &formatted
 }
 
 // CheckFormat returns ErrFormat if this build does not know the format of the run. The error does not name the run.
-func (s State) CheckFormat() error {
+func (s *State) CheckFormat() error {
 	if s.Format > Format {
 		return fmt.Errorf("the format is %d, this build reads up to %d: %w", s.Format, Format, ErrFormat)
 	}
@@ -53,9 +57,9 @@ func EncodeState(s State) ([]byte, error) {
 }
 
 // EncodeHeader encodes a header in two parts. The first is fixed at submission.
-func EncodeHeader(s State) (fixed, changing []byte, err error) {
+func EncodeHeader(s *State) (fixed, changing []byte, err error) {
 	p := newPacker(128)
-	p.fixed(&s)
+	p.fixed(s)
 	if fixed, err = p.Bytes(); err != nil {
 		return nil, nil, err
 	}
@@ -64,14 +68,14 @@ func EncodeHeader(s State) (fixed, changing []byte, err error) {
 }
 
 // EncodeChanging encodes only the second part.
-func EncodeChanging(s State) ([]byte, error) {
+func EncodeChanging(s *State) ([]byte, error) {
 	p := newPacker(128)
-	p.changing(&s)
+	p.changing(s)
 	return p.Bytes()
 }
 
-// format returns the format in which s is encoded.
-func (s State) format() int { return cmp.Or(s.Format, Format) }
+// formatOf returns the format in which s is encoded.
+func formatOf(s *State) int { return cmp.Or(s.Format, Format) }
 
 // DecodeState decodes a complete header; its log is empty. The strings of the state share the
 // memory of text if that is a string, or of one copy of it.

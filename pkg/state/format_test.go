@@ -31,7 +31,7 @@ func TestHeaderParts(t *testing.T) {
 	t.Parallel()
 	s := header()
 	s.Format, s.Metadata, s.OutputSchema = state.Format, map[string]string{"of": "the submission"}, json.RawMessage(`{"type":"object"}`)
-	fixed, changing, err := state.EncodeHeader(s)
+	fixed, changing, err := state.EncodeHeader(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestHeaderParts(t *testing.T) {
 			t.Errorf("%s is not in %s only, but in %s", text, fixed, changing)
 		}
 	}
-	alone, err := state.EncodeChanging(s)
+	alone, err := state.EncodeChanging(&s)
 	if err != nil || string(alone) != string(changing) {
 		t.Errorf("EncodeChanging = %s, %v, want %s", alone, err, changing)
 	}

@@ -13,7 +13,7 @@ type Handoff struct {
 }
 
 // Definition returns the version of the agent that is responsible for the run.
-func (s State) Definition() AgentRef {
+func (s *State) Definition() AgentRef {
 	if s.Active.Name != "" {
 		return s.Active
 	}
@@ -22,7 +22,7 @@ func (s State) Definition() AgentRef {
 
 // DefinitionAt returns the version of the agent that was responsible at the end of a turn of a run
 // with this log, which may begin with a checkpoint of an earlier turn.
-func (s State) DefinitionAt(log []Entry, turn int) AgentRef {
+func (s *State) DefinitionAt(log []Entry, turn int) AgentRef {
 	at := AgentRef{s.Agent, s.AgentVersion}
 	if c := CheckpointOf(log); c != nil {
 		at = c.Agent

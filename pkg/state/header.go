@@ -9,7 +9,7 @@ import "github.com/turnpike-dev/turnpike/internal/state/wire"
 // changing writes the part that turns change. The format is the first field: a build that does not
 // know it reads nothing else.
 func (p *packer) changing(s *State) {
-	p.Num(1, int64(s.format()))
+	p.Num(1, int64(formatOf(s)))
 	p.WordOr(2, statuses, string(s.Status))
 	p.NumOr(3, int64(s.Turn))
 	p.NumOr(4, s.Version)

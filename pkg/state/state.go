@@ -360,7 +360,7 @@ func (s State) As(status Status, startedAt Time) State {
 
 // Idle returns the total time, up to now, that the run has spent ended before it was continued. A
 // run that was woken after its end counts as idle until its next transition.
-func (s State) Idle(now time.Time) time.Duration {
+func (s *State) Idle(now time.Time) time.Duration {
 	idle := time.Duration(s.IdleMS) * time.Millisecond
 	if !s.Status.Terminal() && s.Transition.Reason.Terminal() {
 		idle += max(0, now.Sub(s.Transition.At.Time))
@@ -371,7 +371,7 @@ func (s State) Idle(now time.Time) time.Duration {
 // CurrentTurn returns the number of the turn that the next attempt executes: that of the last response
 // until the loop has processed the response and its calls, or while the next response belongs to the
 // same turn (ContinueTurn); otherwise one more.
-func (s State) CurrentTurn() int {
+func (s *State) CurrentTurn() int {
 	if len(s.Open) > 0 || s.ResponsePending || s.ContinueTurn {
 		return s.Turn
 	}
@@ -379,7 +379,7 @@ func (s State) CurrentTurn() int {
 }
 
 // LogLen returns the number of entries in the log that s carries, those before its checkpoint included.
-func (s State) LogLen() int64 { return LogLen(s.Log) }
+func (s *State) LogLen() int64 { return LogLen(s.Log) }
 
 // LogLen returns the number of entries in a log, those before its checkpoint included.
 func LogLen(log []Entry) int64 {
@@ -396,10 +396,17 @@ func LogLen(log []Entry) int64 {
 //
 // States that share a log may be appended to in any order, but not concurrently.
 func (s State) Append(e Entry) State {
+	s.Extend(&e)
+	return s
+}
+
+// Extend is Append in place, without a copy of the state and the entry: for the owner of s, while nobody else reads s.
+// It sets e.Seq.
+func (s *State) Extend(e *Entry) {
 	e.Seq = s.LogLen() + 1
 	s.LogBytes += e.Weight()
-	s.Trouble.add(&e)
-	s.Trouble.Recovered += lostAttempts(s.Log, &e)
+	s.Trouble.add(e)
+	s.Trouble.Recovered += lostAttempts(s.Log, e)
 	switch e.Type {
 	case EntryModel:
 		s.Turn = e.Turn
@@ -447,8 +454,8 @@ func (s State) Append(e Entry) State {
 		}
 	case EntryCheckpoint:
 		s.Checkpoint, s.LogBytes = e.Seq, e.Weight()
-		s.Log = append(make([]Entry, 0, spareEntries), e) // the entries before are not needed any more
-		return s
+		s.Log = append(make([]Entry, 0, spareEntries), *e) // the entries before are not needed any more
+		return
 	default:
 	}
 	// The first state that is appended to uses the capacity behind the log; any other state with
@@ -456,8 +463,7 @@ func (s State) Append(e Entry) State {
 	if n := len(s.Log); n == cap(s.Log) || s.Log[:n+1][n].Seq != 0 {
 		s.Log = slices.Clip(s.Log)
 	}
-	s.Log = append(s.Log, e)
-	return s
+	s.Log = append(s.Log, *e)
 }
 
 // spareEntries is the capacity of a log that begins with a checkpoint, so that a turn rarely copies it.
@@ -467,9 +473,18 @@ const spareEntries = 8
 // in the log. e carries its details, and the time At; Move sets the type, reason, version, status and
 // turn of e. The error is a *TransitionError if r is not possible from the status of s.
 func (s State) Move(r Reason, e Entry) (State, error) {
+	if err := s.Advance(r, &e); err != nil {
+		return State{}, err
+	}
+	return s, nil
+}
+
+// Advance is Move in place, without a copy of the state and the entry: for the owner of s, while nobody else reads s.
+// An error leaves s unchanged.
+func (s *State) Advance(r Reason, e *Entry) error {
 	to, err := legal(s.Status, r)
 	if err != nil {
-		return State{}, err
+		return err
 	}
 	if s.Status.Terminal() {
 		s.IdleMS += max(0, e.At.Sub(s.FinishedAt.Time).Milliseconds())
@@ -485,7 +500,7 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	case to == Waiting:
 		e.Type = EntryWaiting
 		s.Waiting = e.Waiting
-		s = s.leaveLane()
+		leaveLane(s)
 	case to.Terminal():
 		e.Type = EntryFinished
 		s.Output, s.StructuredOutput, s.Error = e.Output, e.StructuredOutput, e.Error
@@ -496,20 +511,21 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	if to != Waiting {
 		s.Waiting = nil
 		if r != Submitted {
-			s = s.Started()
+			start(s)
 		}
 	}
 	if !to.Terminal() {
 		s.Output, s.StructuredOutput, s.Error, s.FinishedAt = nil, nil, nil, Time{}
 	}
 	s.Transition = Transition{Reason: r, Detail: e.Detail, Turn: s.Turn, Version: s.Version, At: e.At}
-	return s.Append(e), nil
+	s.Extend(e)
+	return nil
 }
 
 // Due returns the time at which a waiting run must be woken unless a signal wakes it earlier: the
 // end of its delay, its wait or its deadline, whichever is first. The delay of a run that is pending
 // in its batch does not count. Zero means never; it is zero for a run that does not wait.
-func (s State) Due() time.Time {
+func (s *State) Due() time.Time {
 	var due time.Time
 	earliest := func(t Time) {
 		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
@@ -532,7 +548,7 @@ func (s State) Due() time.Time {
 // AwaitAnswer for a question without a call, AwaitStart for a run that is pending in its batch, and
 // AwaitReplay for a run that failed with a Poison. Other ended runs have none. A run that continues
 // because some of its calls were decided still has the waits of the others.
-func (s State) Awaits() []string {
+func (s *State) Awaits() []string {
 	if s.Status == Failed && s.Poison != nil {
 		return []string{AwaitReplay(s.Version)}
 	}

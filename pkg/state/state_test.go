@@ -51,7 +51,7 @@ func TestAppendSharesNoMemory(t *testing.T) {
 		}
 		text := string(b)
 		for _, e := range s.Log {
-			b, err := state.EncodeEntry(e)
+			b, err := state.EncodeEntry(&e)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,8 @@ func TestIdle(t *testing.T) {
 	if got := s.Idle(noon.Add(time.Hour)); got != 0 {
 		t.Errorf("of an ended run: %s", got)
 	}
-	if got := s.As(state.Queued, noon).Idle(noon.Add(time.Minute + time.Second)); got != time.Minute {
+	queued := s.As(state.Queued, noon)
+	if got := queued.Idle(noon.Add(time.Minute + time.Second)); got != time.Minute {
 		t.Errorf("of a run that waits for its first turn after an end: %s", got)
 	}
 	s = must(t, s, state.UserMessage, state.Entry{At: at(time.Hour + time.Second)})

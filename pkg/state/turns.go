@@ -228,8 +228,8 @@ type Commit struct {
 
 	// State is the next header, with the log from its checkpoint on. From is the length of the log in the
 	// store, journaled entries included; the entries of State.Log with higher numbers (After) are appended. The
-	// journaled ones stay as they are.
-	State State
+	// journaled ones stay as they are. The store reads State until Commit returns, and never changes it.
+	State *State
 	From  int64
 
 	// Consumed is the number of signals of the inbox, oldest first, that the turn has consumed. A

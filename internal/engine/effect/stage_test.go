@@ -184,7 +184,7 @@ func (s *stage) begin() loop.Effect {
 // step passes an event to the loop and returns the next effect.
 func (s *stage) step(ev loop.Event) loop.Effect {
 	d := s.loop.Step(s.s, ev)
-	s.s = d.Next
+	s.s = *d.Next
 	return d.Effect
 }
 

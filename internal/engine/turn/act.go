@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
@@ -32,7 +33,7 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 		t.loop, err = k.cfg.Agents.Loop(loading, t.s)
 	}
 	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
-		t.s = loop.Fail(t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
+		t.s = *loop.Fail(t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
 		return nil, nil
 	}
 	if err != nil {
@@ -57,7 +58,10 @@ const loadTimeout = time.Minute
 func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 	t.taker.cfg.Executor.Run(func() {
 		d := t.loop.Step(t.s, ev)
-		t.s, next = d.Next, d.Effect
+		if d.Next == nil {
+			panic(fmt.Sprintf("the loop's decision about %T has no next state: set Decision.Next", ev))
+		}
+		t.s, next = *d.Next, d.Effect
 	})
 	return next
 }

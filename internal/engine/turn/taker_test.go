@@ -89,7 +89,7 @@ func (a asksAgain) Step(s state.State, ev loop.Event) loop.Decision {
 	switch ev := ev.(type) {
 	case loop.ToolsFinished:
 		a.finished.Store(ev)
-		return loop.Decision{Next: s, Effect: loop.CallModel{Purpose: loop.ForSummary, Messages: []state.Message{state.UserText("sum up")}}}
+		return loop.Decision{Next: &s, Effect: loop.CallModel{Purpose: loop.ForSummary, Messages: []state.Message{state.UserText("sum up")}}}
 	case loop.ModelResponded:
 		if ev.Purpose == loop.ForSummary {
 			return a.Loop.Step(s, a.finished.Load().(loop.ToolsFinished)) //nolint:forcetypeassert // as stored
@@ -199,7 +199,7 @@ func TestLateChildIsAborted(t *testing.T) {
 	next.Open = []state.OpenCall{{ID: "c1", Name: "a", Needs: state.NeedChild, Child: child.ID}}
 	next, err = next.Move(state.WaitingChild, state.Entry{At: state.At(time.Now()), Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}})
 	if err == nil {
-		_, err = s.store.Commit(t.Context(), c.Lease, state.Commit{ID: "paused", State: next, From: 1, RedeliveryDelay: time.Hour})
+		_, err = s.store.Commit(t.Context(), c.Lease, state.Commit{ID: "paused", State: &next, From: 1, RedeliveryDelay: time.Hour})
 	}
 	if err == nil {
 		_, err = s.store.Abort(t.Context(), s.id, state.Abort{Reason: "enough"}, time.Hour)

@@ -47,7 +47,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 		if next, err = next.Move(why, state.Entry{At: state.At(time.Now())}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: fmt.Sprint(was.Version), State: next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := store.Commit(t.Context(), c.Lease, state.Commit{ID: fmt.Sprint(was.Version), State: &next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		return next.LogLen()

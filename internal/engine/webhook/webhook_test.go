@@ -190,7 +190,7 @@ func (f *fixture) move(id state.RunID, why state.Reason, e state.Entry) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := f.store.Commit(f.Context(), c.Lease, state.Commit{ID: fmt.Sprint(was.Version), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := f.store.Commit(f.Context(), c.Lease, state.Commit{ID: fmt.Sprint(was.Version), State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 		f.Fatal(err)
 	}
 	if next.Status.Terminal() {

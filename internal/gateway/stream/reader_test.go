@@ -71,7 +71,7 @@ func (r *runs) end() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.store.Commit(r.t.Context(), c.Lease, state.Commit{ID: "c", State: s, From: c.State.LogLen()}); err != nil {
+	if _, err := r.store.Commit(r.t.Context(), c.Lease, state.Commit{ID: "c", State: &s, From: c.State.LogLen()}); err != nil {
 		r.t.Fatal(err)
 	}
 	r.bus.NotifyAppended(s.Tenant, s.ID, c.State.LogLen(), s.LogLen())

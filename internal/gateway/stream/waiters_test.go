@@ -93,7 +93,7 @@ func (w *waiting) end(tell bool) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if _, err := w.store.Commit(w.t.Context(), c.Lease, state.Commit{ID: fmt.Sprint(i), State: s, From: c.State.LogLen()}); err != nil {
+		if _, err := w.store.Commit(w.t.Context(), c.Lease, state.Commit{ID: fmt.Sprint(i), State: &s, From: c.State.LogLen()}); err != nil {
 			w.t.Fatal(err)
 		}
 		if tell {

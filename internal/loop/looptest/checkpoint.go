@@ -36,7 +36,7 @@ func (r *run) checkpoint() {
 		}
 	}
 	e := next.Log[0]
-	b, err := state.EncodeEntry(e)
+	b, err := state.EncodeEntry(&e)
 	if err != nil {
 		r.t.Fatalf("encode checkpoint: %v", err)
 	}
@@ -82,7 +82,7 @@ func (r *run) follow(ev loop.Event, d loop.Decision) {
 		return
 	}
 	from := state.LogLen(r.shadow.s.Log)
-	if diff := cmp.Diff(decided(r.t, d.Next, from), decided(r.t, got.Next, from)); diff != "" {
+	if diff := cmp.Diff(decided(r.t, *d.Next, from), decided(r.t, *got.Next, from)); diff != "" {
 		r.t.Fatalf("with a checkpoint %T leads to another state:\n%s", ev, diff)
 	}
 	if diff := cmp.Diff(d.Effect, got.Effect, cmpopts.EquateEmpty()); diff != "" {
@@ -103,9 +103,9 @@ func (r *run) follow(ev loop.Event, d loop.Decision) {
 	if full, cut := provenance.Farthest(d.Next.Log), provenance.Farthest(got.Next.Log); full != cut {
 		r.t.Fatalf("with a checkpoint the least trusted origin is %q, without %q", cut, full)
 	}
-	r.shadow.s = got.Next
+	r.shadow.s = *got.Next
 	if d.Effect == nil {
-		r.shadow.committed = got.Next
+		r.shadow.committed = *got.Next
 	}
 }
 

@@ -90,16 +90,19 @@ func (r *run) step(ev loop.Event) {
 	from := len(r.committed.Log) // the commit checks the earlier entries
 	before, happened := encode(r.t, r.s, from), fmt.Sprintf("%+v", ev)
 	d := r.loop.Step(r.s, ev)
-	decided := encode(r.t, d.Next, from)
+	if d.Next == nil {
+		r.t.Fatalf("the decision about %T has no next state", ev)
+	}
+	decided := encode(r.t, *d.Next, from)
 	again := r.bind(r.agent).Step(r.s, ev)
-	if diff := cmp.Diff(decided, encode(r.t, again.Next, from)); diff != "" {
+	if diff := cmp.Diff(decided, encode(r.t, *again.Next, from)); diff != "" {
 		r.t.Fatalf("after %T equal arguments gave different states (A2):\n%s", ev, diff)
 	}
 	if diff := cmp.Diff(d.Effect, again.Effect); diff != "" {
 		r.t.Fatalf("after %T equal arguments gave different effects (A2):\n%s", ev, diff)
 	}
 	r.loop.Step(r.s, r.instead())
-	if diff := cmp.Diff(decided, encode(r.t, d.Next, from)); diff != "" {
+	if diff := cmp.Diff(decided, encode(r.t, *d.Next, from)); diff != "" {
 		r.t.Fatalf("another event after the same state changed what %T had led to (A2):\n%s", ev, diff)
 	}
 	if diff := cmp.Diff(before, encode(r.t, r.s, from)); diff != "" {
@@ -109,7 +112,7 @@ func (r *run) step(ev loop.Event) {
 		r.t.Fatalf("Step changed its event %T (A2):\n%s", ev, diff)
 	}
 	r.follow(ev, d)
-	r.s, r.effect = d.Next, d.Effect
+	r.s, r.effect = *d.Next, d.Effect
 	switch effect := d.Effect.(type) {
 	case nil:
 		r.commit()
@@ -330,7 +333,7 @@ func encode(t fataler, s state.State, from int) string {
 		t.Fatalf("encode state: %v", err)
 	}
 	for _, e := range s.Log[min(from, len(s.Log)):] {
-		line, err := state.EncodeEntry(e)
+		line, err := state.EncodeEntry(&e)
 		if err != nil {
 			t.Fatalf("encode entry: %v", err)
 		}

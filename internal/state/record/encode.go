@@ -58,8 +58,8 @@ func Encode(r Record) ([]byte, error) {
 	for i := range r.Starts {
 		p.Any(33, &r.Starts[i], true)
 	}
-	for _, e := range r.Results {
-		b, err := state.EncodeEntry(e)
+	for i := range r.Results {
+		b, err := state.EncodeEntry(&r.Results[i])
 		if err != nil {
 			return nil, err
 		}

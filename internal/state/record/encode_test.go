@@ -62,7 +62,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r.Header = r.Header.Formatted(state.Format) // Encode never writes 0
+		r.Header = *r.Header.Formatted(state.Format) // Encode never writes 0
 		again, err := record.Encode(r)
 		if err != nil {
 			t.Fatalf("Encode of what %q decodes to: %v", b, err)

@@ -359,7 +359,7 @@ func (r *Record) Commit(l state.Lease, c state.Commit, now time.Time) ([]state.E
 		return nil, state.Committed{}, state.ErrUnconsumedSignals
 	}
 	entries := state.After(c.State.Log, c.From)
-	r.Header = c.State
+	r.Header = *c.State
 	r.Header.Log = nil
 	gone := max(0, min(c.Consumed, len(r.Inbox)))
 	if c.State.Status.Terminal() {

@@ -61,7 +61,7 @@ func TestBackoff(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Log = append(make([]state.Entry, 1), s.Log...) // the entry before belongs to the store
-	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(next)); err != nil {
+	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: &s, From: 1, RedeliveryDelay: delay}, at(next)); err != nil {
 		t.Fatal(err)
 	}
 	if d, ok := r.Sweep(id, at(next+5), delay, nil); !ok || d.Sweeps != 1 || d.Version != 2 {
@@ -109,7 +109,7 @@ func TestWake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: s, From: 1, RedeliveryDelay: delay}, at(0)); err != nil {
+	if _, _, err := r.Commit(c.Lease, state.Commit{ID: "c", State: &s, From: 1, RedeliveryDelay: delay}, at(0)); err != nil {
 		t.Fatal(err)
 	}
 	if d, ok := r.Sweep(id, at(59), delay, nil); !ok || !d.Finalize || d.NeedsTurn {
@@ -193,7 +193,7 @@ func TestCommitRefuses(t *testing.T) {
 	r := fresh(t)
 	c := claim(t, &r, "t", at(0))
 	for _, commit := range []state.Commit{
-		{ID: "gap", From: 0}, {ID: "ahead", From: 2}, {ID: "without its log", From: 1, State: state.State{Status: state.Queued, Version: 2}},
+		{ID: "gap", From: 0, State: &state.State{}}, {ID: "ahead", From: 2, State: &state.State{}}, {ID: "without its log", From: 1, State: &state.State{Status: state.Queued, Version: 2}},
 	} {
 		if entries, done, err := r.Commit(c.Lease, commit, at(1)); err == nil {
 			t.Errorf("Commit %q = %d entries, %+v", commit.ID, len(entries), done)

@@ -294,7 +294,7 @@ func (d *duel) commit(rt *rapid.T) {
 		next.Waiting = &state.Wait{Reason: next.Transition.Reason, Since: created, ExpiresAt: until, Calls: []state.WaitCall{}}
 	}
 	s := sent{c.Lease, state.Commit{
-		ID: c.Lease.Token, State: next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
+		ID: c.Lease.Token, State: &next, From: from + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, -1, 1}).Draw(rt, "off")),
 		Consumed: rapid.IntRange(0, len(c.Signals)).Draw(rt, "consumed"), RequireInboxConsumed: rapid.Bool().Draw(rt, "require inbox consumed"),
 	}}
 	if d.eagerly {
@@ -317,7 +317,7 @@ func (d *duel) commit(rt *rapid.T) {
 		return committed{done, done.Claimed}, err
 	}).(committed)
 	if got.Claimed && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.EagerClaim }) {
-		c := &state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
+		c := &state.Claim{Lease: s.lease, State: *s.commit.State, Base: s.commit.State.LogLen()}
 		c.Lease.Token, c.Lease.Version = s.commit.EagerClaim, s.commit.State.Version
 		d.claims = append(d.claims, turn{Claim: c, eager: true})
 	}

@@ -77,7 +77,8 @@ func testListBatch(t *testing.T, s *suite) {
 		}
 		return ids
 	}
-	batch := pending(t, first, 1).BatchID()
+	member := pending(t, first, 1)
+	batch := member.BatchID()
 	if got := list(state.Filter{Batch: batch}); !slices.Equal(got, []state.RunID{first.Plus(1), first}) {
 		t.Errorf("runs of the batch = %v, want %s and %s", got, first.Plus(1), first)
 	}

@@ -62,7 +62,7 @@ func Benchmark(b *testing.B, s state.RunStore) {
 					b.Fatal(err)
 				}
 				token = fmt.Sprint("token-", version)
-				commit := state.Commit{ID: c.Lease.Token, State: next, From: asked.LogLen(), RedeliveryDelay: long}
+				commit := state.Commit{ID: c.Lease.Token, State: &next, From: asked.LogLen(), RedeliveryDelay: long}
 				if eager {
 					commit.EagerClaim = token
 				}

@@ -274,7 +274,7 @@ func (s *suite) commitState(t *testing.T, c *state.Claim, next state.State) stat
 }
 
 func commitOf(c *state.Claim, next state.State) state.Commit {
-	return state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: long}
+	return state.Commit{ID: c.Lease.Token, State: &next, From: c.State.LogLen(), Consumed: len(c.Signals), RedeliveryDelay: long}
 }
 
 // response is a model.message entry with tool calls.

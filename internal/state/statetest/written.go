@@ -87,9 +87,10 @@ func (w Written) Store(tb testing.TB, s state.RunStore, seed uint64) (payload in
 		if claim = token(); w.Eager && !last {
 			commit.EagerClaim = claim
 		}
-		if commit.State, err = w.end(next, turn, at, last, said); err != nil {
+		if next, err = w.end(next, turn, at, last, said); err != nil {
 			tb.Fatal(err)
 		}
+		commit.State = &next
 		if _, err := s.Commit(tb.Context(), c.Lease, commit); err != nil {
 			tb.Fatal(err)
 		}

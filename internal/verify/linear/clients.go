@@ -134,7 +134,7 @@ func (c *client) turn(ctx context.Context, claim state.Claim) {
 	if err != nil {
 		panic(err) // each reason below fits where it is used
 	}
-	commit := state.Commit{ID: claim.Lease.Token, State: next, From: s.LogLen(), Consumed: len(claim.Signals), RedeliveryDelay: time.Second}
+	commit := state.Commit{ID: claim.Lease.Token, State: &next, From: s.LogLen(), Consumed: len(claim.Signals), RedeliveryDelay: time.Second}
 	c.do(ctx, Call{Commit: &commit, Lease: claim.Lease})
 	if c.chance(4) {
 		c.do(ctx, Call{Commit: &commit, Lease: claim.Lease}) // as if there had been no answer

@@ -277,7 +277,7 @@ func sameErr(want, got error) bool {
 func encodeLog(log []state.Entry) string {
 	var b []byte
 	for _, e := range log {
-		line, err := state.EncodeEntry(e)
+		line, err := state.EncodeEntry(&e)
 		if err != nil {
 			panic(err) // an entry encodes
 		}

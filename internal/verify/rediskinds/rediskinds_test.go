@@ -102,7 +102,7 @@ func turn(ctx context.Context, s *redisstore.Store, run state.State) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Commit(ctx, c.Lease, state.Commit{ID: "t", State: next, From: c.Base, RedeliveryDelay: time.Hour})
+	_, err = s.Commit(ctx, c.Lease, state.Commit{ID: "t", State: &next, From: c.Base, RedeliveryDelay: time.Hour})
 	return err
 }
 

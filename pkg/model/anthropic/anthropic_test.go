@@ -398,7 +398,7 @@ func TestThinkingReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Through the store and back.
-	raw, err := state.EncodeEntry(state.Entry{Message: &state.Message{Role: state.RoleAssistant, Parts: resp.Parts}})
+	raw, err := state.EncodeEntry(&state.Entry{Message: &state.Message{Role: state.RoleAssistant, Parts: resp.Parts}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,8 +103,8 @@ func (r *run) put(rec record.Record, entries []state.Entry) error {
 		return err
 	}
 	encoded := make([][]byte, len(entries))
-	for i, e := range entries {
-		if encoded[i], err = state.EncodeEntry(e); err != nil {
+	for i := range entries {
+		if encoded[i], err = state.EncodeEntry(&entries[i]); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Store) Create(ctx context.Context, n state.NewRun) (state.Created, erro
 			return state.Created{}, fmt.Errorf("agent %s: %w", n.State.Agent, state.ErrChanged)
 		}
 	}
-	rec := record.New(n.State.Formatted(s.Written()), s.now(), n.RedeliveryDelay)
+	rec := record.New(*n.State.Formatted(s.Written()), s.now(), n.RedeliveryDelay)
 	r := &run{}
 	if err := r.put(rec, n.State.Log); err != nil {
 		return state.Created{}, err

@@ -31,8 +31,8 @@ func (c change) encode() ([]byte, error) {
 	p.Num(1, int64(cmp.Or(c.record.Header.Format, state.Format)))
 	p.TextOr(2, c.op)
 	p.Text(3, string(rec))
-	for _, e := range c.entries {
-		b, err := state.EncodeEntry(e)
+	for i := range c.entries {
+		b, err := state.EncodeEntry(&c.entries[i])
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func TestSignalsLeaveCapacity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), Consumed: taken, RedeliveryDelay: time.Second}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: &next, From: c.State.LogLen(), Consumed: taken, RedeliveryDelay: time.Second}); err != nil {
 		t.Errorf("Commit: %v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestSignalsLeaveCapacityForTheTurnInFlight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
 		t.Errorf("Commit: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestResultsLeaveCapacityForTheCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
 		t.Errorf("Commit: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

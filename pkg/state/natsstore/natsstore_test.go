@@ -146,7 +146,7 @@ func TestEagerClaimIsMadeAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: "eager"})
+	done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "first", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: "eager"})
 	if err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
 	}
@@ -213,7 +213,7 @@ func TestPageAtTheEndOfTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: next, From: 1, RedeliveryDelay: time.Second}); err != nil {
+	if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: "token", State: &next, From: 1, RedeliveryDelay: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := reader.LogPage(t.Context(), run.ID, 0, 1, 0)

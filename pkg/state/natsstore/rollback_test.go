@@ -44,7 +44,7 @@ func turn(t *testing.T, s state.Store, id state.RunID, version int64, last bool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: token, State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if last {

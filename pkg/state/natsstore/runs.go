@@ -38,7 +38,7 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 		}
 		st.ID = owner
 	}
-	rec := record.New(st.Formatted(s.Written()), s.clock.now(), n.RedeliveryDelay)
+	rec := record.New(*st.Formatted(s.Written()), s.clock.now(), n.RedeliveryDelay)
 	rec.Indexed = n.IndexNames()
 	if n.Key != "" {
 		rec.Key = record.KeyName(st.Tenant, n.Key)

@@ -106,7 +106,7 @@ func endWithFigures(t *testing.T, s state.Store) {
 		t.Fatal(err)
 	}
 	figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c" + string(run.ID), State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, Figures: figures}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c" + string(run.ID), State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, Figures: figures}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -113,7 +113,7 @@ func end(t *testing.T, s state.Store, id state.RunID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "end", State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "end", State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 }

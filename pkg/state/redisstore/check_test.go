@@ -26,7 +26,7 @@ func TestFullServerDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []string{"100kb", "0"} {

@@ -85,7 +85,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), Consumed: len(c.Signals)}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen(), Consumed: len(c.Signals)}); err != nil {
 		t.Fatal(err)
 	}
 	if found := mentions(t, r, prefix, string(run.ID)); len(found) < 4 {
@@ -146,7 +146,7 @@ func TestRecordOfADeletedBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,7 +181,7 @@ func TestFiguresExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), Figures: figures}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen(), Figures: figures}); err != nil {
 		t.Fatal(err)
 	}
 	if hours, err := s.Figures(t.Context(), "acme", time.Now().Add(-time.Hour), time.Now()); err != nil || len(hours) != 1 {
@@ -213,7 +213,7 @@ func TestMessageToADeletedRunOfABatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	said := state.UserText("more")

@@ -83,7 +83,7 @@ func (s *Store) Delete(ctx context.Context, id state.RunID) error {
 		return err
 	}
 	done, err := deleteScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.seen, k.due, k.count, s.keys.tree(id), k.lists},
-		string(id), listNames(st, nil), state.MarkerLifetime.Milliseconds())
+		string(id), listNames(&st, nil), state.MarkerLifetime.Milliseconds())
 	if err != nil {
 		return fmt.Errorf("delete run %s: %w", id, err)
 	}

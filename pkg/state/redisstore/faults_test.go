@@ -41,7 +41,7 @@ func TestLostReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy.dropReply()
-		done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.Base + 1, RedeliveryDelay: time.Hour})
+		done, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: &next, From: c.Base + 1, RedeliveryDelay: time.Hour})
 		if err != nil || done.Version != v+1 {
 			t.Fatalf("version %d: Commit = %+v, %v", v, done, err)
 		}
@@ -247,7 +247,7 @@ func TestRolledBackLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,9 +52,11 @@ func TestCommitWritesFieldsThatDiffer(t *testing.T) {
 						rdb.HSet(t.Context(), key, "cst", "completed")
 					}
 				}
-				if commit.State, err = c.State.Move(why, state.Entry{At: state.At(time.Now())}); err != nil {
+				next, err := c.State.Move(why, state.Entry{At: state.At(time.Now())})
+				if err != nil {
 					t.Fatal(err)
 				}
+				commit.State = &next
 				if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 					t.Fatal(err)
 				}

@@ -45,7 +45,7 @@ func (k *keyed) finish(run state.State) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	if _, err := k.store.Commit(k.t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen()}); err != nil {
+	if _, err := k.store.Commit(k.t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen()}); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -167,7 +167,7 @@ func TestDeletionLeavesAMarkerOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: next, From: c.State.LogLen(), Consumed: len(c.Signals)}); err != nil {
+	if _, err := k.store.Commit(t.Context(), c.Lease, state.Commit{ID: "c", State: &next, From: c.State.LogLen(), Consumed: len(c.Signals)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.store.Delete(t.Context(), run.ID); err != nil {

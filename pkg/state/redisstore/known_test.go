@@ -64,7 +64,7 @@ func TestKnownHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: next, From: b.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+		if _, err := committer.Commit(t.Context(), b.Lease, state.Commit{ID: b.Lease.Token, State: &next, From: b.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestEagerClaimFromMemory(t *testing.T) {
 		}
 		token := ulid.Make().String()
 		done, err := here.Commit(t.Context(), c.Lease, state.Commit{
-			ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: token,
+			ID: c.Lease.Token, State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour, EagerClaim: token,
 		})
 		if err != nil || !done.Claimed {
 			t.Fatalf("Commit = %+v, %v", done, err)
@@ -142,7 +142,7 @@ func TestLongLogs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+				if _, err := writer.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: &next, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
 				run = next
@@ -185,7 +185,7 @@ func TestEndedRunIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: end, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: &end, From: c.State.LogLen(), RedeliveryDelay: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := s.Known(run.ID); n != 0 {

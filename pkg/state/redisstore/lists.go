@@ -48,7 +48,7 @@ const (
 
 // listNames returns the names of a run that never change, in the form of the scripts' argument.
 // indexed are those of its metadata.
-func listNames(st state.State, indexed []string) string {
+func listNames(st *state.State, indexed []string) string {
 	names := nameAll + "\n" + nameAgent + st.Agent
 	if st.Parent != nil {
 		names += "\n" + nameParent + string(st.Parent.RunID)
@@ -60,7 +60,7 @@ func listNames(st state.State, indexed []string) string {
 }
 
 // waitReason returns the reason why a run waits.
-func waitReason(st state.State) string {
+func waitReason(st *state.State) string {
 	if st.Waiting == nil {
 		return ""
 	}

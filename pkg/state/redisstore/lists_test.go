@@ -80,7 +80,7 @@ func TestLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "commit", State: done, From: c.State.LogLen()}); err != nil {
+	if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: "commit", State: &done, From: c.State.LogLen()}); err != nil {
 		t.Fatal(err)
 	}
 	for status, want := range map[state.Status][]state.RunID{state.Completed: {id}, state.Queued: queued[:99]} {

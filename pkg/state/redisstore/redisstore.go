@@ -202,10 +202,10 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 // set, createRun first sets the idempotency key to that value. If the key exists already, createRun returns its value
 // as owner, and creates nothing.
 func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, take string) (made state.Created, owner string, err error) {
-	st = st.Formatted(s.Written())
+	st = *st.Formatted(s.Written())
 	bare := st
 	bare.ID = "" // the keys have it
-	fixed, header, err := state.EncodeHeader(bare)
+	fixed, header, err := state.EncodeHeader(&bare)
 	if err != nil {
 		return state.Created{}, "", err
 	}
@@ -230,8 +230,8 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 		keys = append(keys, s.keys.agent(st.Tenant, st.Agent))
 	}
 	args := append([]any{
-		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(st), listNames(st, n.IndexNames()), owned,
-		take, int64(keyTTL / time.Second), logBytesOf(st), n.Guard,
+		string(st.ID), n.RedeliveryDelay.Milliseconds(), string(st.Status), st.Version, header, awaited, wake(&st), string(st.Priority), st.Format, st.Tenant, fixed, waitReason(&st), listNames(&st, n.IndexNames()), owned,
+		take, int64(keyTTL / time.Second), logBytesOf(&st), n.Guard,
 	}, entries...)
 	r, err := createScript.batched(ctx, s, keys, args...)
 	if err != nil {
@@ -270,7 +270,7 @@ func (s *Store) takeKey(ctx context.Context, n state.NewRun, mine string) (state
 }
 
 // wake returns the time at which a waiting run must be woken, in milliseconds; 0 means never.
-func wake(s state.State) int64 {
+func wake(s *state.State) int64 {
 	if due := s.Due(); !due.IsZero() {
 		return due.UnixMilli()
 	}
@@ -287,8 +287,8 @@ func names(list []string) (string, error) {
 
 func encodeEntries(entries []state.Entry) ([]any, error) {
 	out := make([]any, len(entries))
-	for i, e := range entries {
-		b, err := state.EncodeEntry(e)
+	for i := range entries {
+		b, err := state.EncodeEntry(&entries[i])
 		if err != nil {
 			return nil, err
 		}
@@ -376,7 +376,7 @@ func (s *Store) Log(ctx context.Context, id state.RunID, after int64, limit int)
 	if h.str(loggedStatus) == "" {
 		return nil, fmt.Errorf("run %s: %w", id, absent(h.str(loggedMarker)))
 	}
-	if err := (state.State{Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
+	if err := (&state.State{Format: int(h.num(loggedFormat))}).CheckFormat(); err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	return decodeEntries(nil, after, list.Val())

@@ -91,7 +91,7 @@ func TestFoldOfManyEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		figures := []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a", Model: "m"}, Figures: state.Figures{state.CounterRuns: 1}}}
-		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: next, From: c.State.LogLen(), Figures: figures}); err != nil {
+		if _, err := s.Commit(t.Context(), c.Lease, state.Commit{ID: c.Lease.Token, State: &next, From: c.State.LogLen(), Figures: figures}); err != nil {
 			t.Fatal(err)
 		}
 	}

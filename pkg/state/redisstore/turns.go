@@ -215,7 +215,7 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 	}
 	for _, e := range j.Results {
 		e.Seq = 0 // it has no place in the log yet
-		b, err := state.EncodeEntry(e)
+		b, err := state.EncodeEntry(&e)
 		if err != nil {
 			return nil, err
 		}
@@ -297,7 +297,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if n := len(entries); c.State.Status.Terminal() {
 		s.cache.Drop(l.Run)
 	} else if r.flag(commitApplied) && n > 0 {
-		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
+		made := logcache.Header{Commit: c.ID, State: *c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
 		}
@@ -421,7 +421,7 @@ func (s *Store) Abort(ctx context.Context, id state.RunID, abort state.Abort, de
 }
 
 // checkpointOf returns the number of the checkpoint of a state as the argument of a script.
-func checkpointOf(st state.State) string {
+func checkpointOf(st *state.State) string {
 	if st.Checkpoint == 0 {
 		return ""
 	}
@@ -432,7 +432,7 @@ func checkpointOf(st state.State) string {
 const smallLog = 512 << 10
 
 // logBytesOf returns the memory of a state's log as the argument of a script, if it is large.
-func logBytesOf(st state.State) string {
+func logBytesOf(st *state.State) string {
 	if st.LogBytes <= smallLog {
 		return ""
 	}
