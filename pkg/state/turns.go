@@ -106,7 +106,7 @@ type ClaimRequest struct {
 }
 
 // Omits reports whether Claim may return the run without its log.
-func (r ClaimRequest) Omits(s State) bool { return r.MaxLogBytes > 0 && s.LogBytes > r.MaxLogBytes }
+func (r ClaimRequest) Omits(s *State) bool { return r.MaxLogBytes > 0 && s.LogBytes > r.MaxLogBytes }
 
 // Attempts is a range of attempt numbers, both ends included; the number of an attempt is
 // Claim.Attempt less Claim.Paused. Zero is empty.

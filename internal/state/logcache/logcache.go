@@ -36,9 +36,9 @@ type Known struct {
 // Header is the header that a commit of this process wrote. It is the zero value if the cached log does
 // not end with such a commit.
 type Header struct {
-	Commit string      // the id of the commit
-	State  state.State // as a store decodes it; its log is that of Known
-	Bytes  int         // the approximate size of State
+	Commit string       // the id of the commit
+	State  *state.State // as a store decodes it, without its log, which is that of Known; nobody changes it
+	Bytes  int          // the approximate size of State
 
 	EagerClaim string // the token under which the commit has claimed the next turn; empty if it has not
 }
@@ -47,23 +47,16 @@ type log struct {
 	run     state.RunID
 	entries []state.Entry
 	sum     string
-	header  *Header // nil: the zero value, as for every run that is new here
-	bytes   int64   // of the entries
+	header  Header
+	bytes   int64 // of the entries
 	used    time.Time
 }
 
 func (l *log) known() Known {
-	k := Known{Entries: l.entries, Sum: l.sum}
-	if l.header != nil {
-		k.Header = *l.header
-	}
-	return k
+	return Known{Entries: l.entries, Sum: l.sum, Header: l.header}
 }
 
 func (l *log) size() int64 {
-	if l.header == nil {
-		return l.bytes
-	}
 	return l.bytes + int64(l.header.Bytes)
 }
 
@@ -112,7 +105,7 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 		return Known{}, false
 	}
 	l := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-	if l.header == nil || l.header.EagerClaim != token {
+	if l.header.EagerClaim != token {
 		return Known{}, false
 	}
 	l.header.EagerClaim = ""
@@ -120,7 +113,7 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 }
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
-// it, or the zero Header. The caller must not use the capacity behind the entries afterwards. A
+// it, or the zero Header. Put copies h.State. The caller must not use the capacity behind the entries afterwards. A
 // late caller may put an older log, which is still a prefix of the run's. If there is no capacity
 // for the log, the cache has no log of the run afterwards. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
@@ -131,8 +124,10 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	defer c.mu.Unlock()
 	l := &log{run: run, entries: entries, sum: Sum(last), used: time.Now()}
 	if h.Commit != "" {
-		h.State.Log = nil
-		l.header = &h
+		kept := *h.State
+		kept.Log = nil
+		h.State = &kept
+		l.header = h
 	}
 	counted := 0
 	if e := c.logs[run]; e != nil {

@@ -33,7 +33,7 @@ func TestPut(t *testing.T) {
 	// The last one is shorter: a failover rolled the run back, or a caller was late.
 	for _, n := range []int{2, 3, 1} {
 		last := []byte{byte(n)}
-		h := logcache.Header{Commit: fmt.Sprint("c", n), State: state.State{Turn: n, Log: entries(n)}}
+		h := logcache.Header{Commit: fmt.Sprint("c", n), State: &state.State{Turn: n, Log: entries(n)}}
 		c.Put("r", entries(n), last, h)
 		got := c.Get("r")
 		if len(got.Entries) != n || got.Sum != logcache.Sum(last) || got.Header.Commit != h.Commit || got.Header.State.Turn != n {

@@ -323,7 +323,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 		if c.Outcome != state.Claimed {
 			return nil, nil
 		}
-		if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
+		if c.LogOmitted = q.Omits(&c.State); c.LogOmitted {
 			return nil, nil
 		}
 		var err error

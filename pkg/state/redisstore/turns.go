@@ -36,7 +36,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 	}
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
 	if header := r.str(claimHeader); header == "" {
-		c.State = known.Header.State
+		c.State = *known.Header.State
 	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
 		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
@@ -51,7 +51,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
 		return new(state.Claim), err
 	}
-	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
+	if c.LogOmitted = q.Omits(&c.State); c.LogOmitted {
 		return c, fill(c, r)
 	}
 	tail, err := r.list(claimTail)
@@ -163,7 +163,7 @@ func resumed(q state.ClaimRequest, known logcache.Known) *state.Claim {
 	c := &state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
-		State: known.Header.State, Base: n, Attempt: 1,
+		State: *known.Header.State, Base: n, Attempt: 1,
 	}
 	c.State.Log = known.Entries
 	return c
@@ -297,7 +297,7 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if n := len(entries); c.State.Status.Terminal() {
 		s.cache.Drop(l.Run)
 	} else if r.flag(commitApplied) && n > 0 {
-		made := logcache.Header{Commit: c.ID, State: *c.State, Bytes: len(header)}
+		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
 		}
