@@ -123,12 +123,12 @@ func (t *Turn) conclude(from Node, r state.Reason, detail string) Decision {
 	}
 }
 
-// ended completes the entry that ends a run. It adds the output's value. If the output does not
+// ended completes the entry that ends a run, and returns its reason. It adds the output's value. If the output does not
 // match its schema, it turns a completed end into a failed one with the reason.
-func (t *Turn) ended(r state.Reason, e state.Entry) (state.Reason, state.Entry) {
+func (t *Turn) ended(r state.Reason, e *state.Entry) state.Reason {
 	status, _ := r.Status()
 	if !status.Terminal() || t.OutputSchema() == nil || e.Output == nil && status != state.Completed {
-		return r, e
+		return r
 	}
 	value, err := t.structured(e.Output)
 	switch {
@@ -137,7 +137,7 @@ func (t *Turn) ended(r state.Reason, e state.Entry) (state.Reason, state.Entry) 
 	case status == state.Completed:
 		wrong := invalidOutput(deref(e.Output), err)
 		e.Output, e.Detail, e.Error = wrong.Output, wrong.Detail, wrong.Error
-		return state.EndInvalidOutput, e
+		return state.EndInvalidOutput
 	}
-	return r, e
+	return r
 }

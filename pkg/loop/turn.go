@@ -89,7 +89,7 @@ func (t *Turn) append(e state.Entry) {
 }
 
 func (t *Turn) move(r state.Reason, e state.Entry) Decision {
-	r, e = t.ended(r, e)
+	r = t.ended(r, &e)
 	e.At = t.at
 	for i := range e.Messages {
 		t.stamp(&e.Messages[i], i)

@@ -454,7 +454,8 @@ func (s *State) Extend(e *Entry) {
 		}
 	case EntryCheckpoint:
 		s.Checkpoint, s.LogBytes = e.Seq, e.Weight()
-		s.Log = append(make([]Entry, 0, spareEntries), *e) // the entries before are not needed any more
+		s.Log = make([]Entry, 1, spareEntries) // the entries before are not needed any more
+		s.Log[0] = *e
 		return
 	default:
 	}
@@ -463,7 +464,8 @@ func (s *State) Extend(e *Entry) {
 	if n := len(s.Log); n == cap(s.Log) || s.Log[:n+1][n].Seq != 0 {
 		s.Log = slices.Clip(s.Log)
 	}
-	s.Log = append(s.Log, *e)
+	s.Log = append(s.Log, Entry{})
+	s.Log[len(s.Log)-1] = *e
 }
 
 // spareEntries is the capacity of a log that begins with a checkpoint, so that a turn rarely copies it.

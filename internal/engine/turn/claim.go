@@ -79,12 +79,13 @@ func (t *turn) end() {
 // newTurn returns the turn that was claimed.
 func (k *Taker) newTurn(d bus.TurnDelivery, c *state.Claim, l *upkeep.Lease) *turn {
 	t := &turn{
-		taker: k, delivery: d, lease: l, started: time.Now(), s: replayed(c),
+		taker: k, delivery: d, lease: l, started: time.Now(),
 		claim: claimed{
 			Attempt: c.Attempt, Paused: c.Paused, Version: c.Version, Base: c.Base, FinalizedSeq: c.FinalizedSeq, Journal: c.Journal, Signals: c.Signals, Abort: c.Abort,
 			Open: c.State.Open, Usage: c.State.Usage, LogOmitted: c.LogOmitted,
 		},
 	}
+	t.replay(c)
 	t.journal = NewJournal(k.store, l, JournalConfig{
 		Attempt: c.Attempt, Length: c.LogLen, Timeout: k.cfg.Periods.Lease / 2, Outlive: k.outlive, Readers: t, Log: k.cfg.Log,
 	})
@@ -92,15 +93,14 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c *state.Claim, l *upkeep.Lease) *tu
 	return t
 }
 
-// replayed returns the committed header with the journal entries of earlier attempts folded into it:
-// the state that the last of them had reached (F4).
-func replayed(c *state.Claim) state.State {
-	s, journaled := c.State, state.After(c.State.Log, c.Base)
-	s.Log = state.Through(s.Log, c.Base)
-	for _, e := range journaled {
-		s = s.Append(e)
+// replay sets the state of the turn to the committed header with the journal entries of earlier attempts folded into
+// it: the state that the last of them had reached (F4).
+func (t *turn) replay(c *state.Claim) {
+	t.s = c.State
+	t.s.Log = state.Through(c.State.Log, c.Base)
+	for _, e := range state.After(c.State.Log, c.Base) {
+		t.s.Extend(&e)
 	}
-	return s
 }
 
 // began returns the first event of the turn, with the findings of the claim.

@@ -55,7 +55,7 @@ func (t *turn) readView(ctx context.Context) error {
 		return err
 	}
 	trace := t.s.TraceSpan
-	t.s = replayed(c)
+	t.replay(c)
 	t.s.TraceSpan = trace
 	t.claim.Journal, t.claim.Signals, t.claim.Abort = c.Journal, c.Signals, c.Abort
 	t.effects.Starts = c.Journal.Starts
