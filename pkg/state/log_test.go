@@ -41,6 +41,9 @@ func ids(ms []state.Message) string {
 		if m.Tombstoned {
 			id += "(dead)"
 		}
+		if m.Compacted {
+			id += "(compacted)"
+		}
 		out = append(out, id)
 	}
 	return strings.Join(out, " ")
