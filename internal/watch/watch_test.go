@@ -46,6 +46,9 @@ func TestPrinterShowsTheOutputOnce(t *testing.T) {
 	}
 	const next = `{"seq":2,"type":"transition","turn":1,"reason":"reflected"}`
 	const delta = `{"seq":null,"type":"model.delta","turn":1,"attempt":1,"delta":{"text":"Hello."}}`
+	const first = `{"seq":null,"type":"model.delta","turn":1,"attempt":1,"delta":{"text":"Well, "}}`
+	const second = `{"seq":null,"type":"turn.started","turn":2,"attempt":1,"worker":"w1"}`
+	const again = `{"seq":null,"type":"turn.started","turn":1,"attempt":2,"worker":"w2"}`
 	for name, c := range map[string]struct {
 		terminal bool
 		events   []string
@@ -55,6 +58,10 @@ func TestPrinterShowsTheOutputOnce(t *testing.T) {
 		"two answers":            {false, []string{said(1, "first"), next, said(2, "second"), finished("second")}, "  turn 1 · first\n  turn 1 ⟳ reflected\n■ completed (completed)\nsecond\n"},
 		"an output of its own":   {false, []string{said(1, "raw"), finished("made")}, "  turn 1 · raw\n■ completed (completed)\nmade\n"},
 		"streamed to a terminal": {true, []string{delta, said(1, "Hello."), finished("Hello.")}, "Hello.\n■ completed (completed)\n"},
+		"streamed in two parts":  {true, []string{first, delta, said(1, "Well, Hello."), finished("Well, Hello.")}, "Well, Hello.\n■ completed (completed)\n"},
+		"streamed in two turns":  {true, []string{first, said(1, "Well, "), next, second, delta, said(2, "Hello."), finished("Hello.")}, "Well, \n  turn 1 ⟳ reflected\nHello.\n■ completed (completed)\n"},
+		"streamed again":         {true, []string{first, again, delta, said(1, "Hello."), finished("Hello.")}, "Well, \n  turn 1 · attempt 2 on w2\nHello.\n■ completed (completed)\n"},
+		"streamed, but replaced": {true, []string{delta, said(1, "Hello."), finished("made")}, "Hello.\n■ completed (completed)\nmade\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 )
@@ -107,4 +108,56 @@ func TestReservationGrows(t *testing.T) {
 	if !first.GrowTo(1000) || a.Bytes() != 100 {
 		t.Errorf("%d bytes are in use, want the whole budget", a.Bytes())
 	}
+}
+
+// A caller that gives up returns what it was granted meanwhile, to those that wait. Those that waited behind a larger
+// reservation need not wait for it any more.
+func TestAnswersOfACallerThatGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, refused := admission.NewAnswers(100), errors.New("fenced")
+		others := make(chan *admission.Reservation, 2)
+		reserveLater := func(tenant string, n int64) {
+			go func() {
+				if r, err := a.Reserve(t.Context(), tenant, n, nil); err == nil {
+					others <- r
+				}
+			}()
+			synctest.Wait()
+		}
+		first := reserve(t, a, "a", 100)
+		if _, err := a.Reserve(t.Context(), "b", 90, func() error {
+			reserveLater("c", 50)
+			first.Release()
+			if a.Bytes() != 90 {
+				t.Errorf("%d bytes are reserved, want the 90 of the caller that waited", a.Bytes())
+			}
+			return refused
+		}); !errors.Is(err, refused) {
+			t.Fatalf("Reserve = %v", err)
+		}
+		synctest.Wait()
+		if len(others) != 1 || a.Bytes() != 50 || waits(t, a, "b", 50) {
+			t.Errorf("%d bytes are reserved, want the 50 of the next", a.Bytes())
+		}
+		if _, err := a.Reserve(t.Context(), "d", 60, func() error { reserveLater("e", 20); return refused }); !errors.Is(err, refused) {
+			t.Fatalf("Reserve = %v", err)
+		}
+		synctest.Wait()
+		if len(others) != 2 || a.Bytes() != 70 || a.Waiting("e") != 0 {
+			t.Errorf("%d bytes are reserved, want 70: nobody larger waits any more", a.Bytes())
+		}
+		for range 100 { // the grant and the end of the context may both be seen first
+			ctx, cancel := context.WithCancel(t.Context())
+			r, err := a.Reserve(ctx, "f", 40, func() error { (<-others).Release(); (<-others).Release(); cancel(); return nil })
+			if err == nil {
+				r.Release()
+			}
+			if a.Bytes() != 0 {
+				t.Fatalf("%d bytes are reserved at the end (%v)", a.Bytes(), err)
+			}
+			others <- reserve(t, a, "c", 50)
+			others <- reserve(t, a, "e", 20)
+		}
+	})
 }

@@ -110,3 +110,26 @@ func TestSlotsOfNoisyTenants(t *testing.T) {
 		t.Errorf("a noisy tenant alone may have %d slots, want 20", n)
 	}
 }
+
+// A turn that stops waiting when it gets a slot leaves the slot to others.
+func TestSlotOfATurnThatStopsWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := admission.NewSlots(1, alone)
+		for range 100 { // either may be first
+			s.TryAcquire(normal)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() { gone <- s.Acquire(ctx, high) }()
+			synctest.Wait()
+			cancel()
+			s.Release()
+			if <-gone == nil {
+				s.Release()
+			}
+			if n := s.Free(normal); n != 1 {
+				t.Fatalf("%d slots are free, want 1", n)
+			}
+		}
+	})
+}

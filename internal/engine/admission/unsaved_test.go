@@ -98,3 +98,19 @@ func TestUnsavedOfManyCalls(t *testing.T) {
 		none.Saved()
 	})
 }
+
+// Calls that waited behind those of a turn that ends start if the limit allows them.
+func TestEndedTurnDelaysNoCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := admission.NewUnsaved(2)
+		u.Start(t.Context(), 1).Returned()
+		ctx, end := context.WithCancel(t.Context())
+		ended, next := start(ctx, u, 2), start(t.Context(), u, 1)
+		end()
+		synctest.Wait()
+		if len(ended) != 1 || len(next) != 1 {
+			t.Errorf("%d calls of an ended turn stopped waiting, %d of another turn start; want 1 and 1", len(ended), len(next))
+		}
+	})
+}

@@ -24,6 +24,7 @@ type deployment struct {
 	hear      func(bus.Heartbeat)
 	alive     map[string]bool // according to the store
 	owners    []string
+	held      map[string]int // leases by worker; nil: each eviction ends one
 	evicted   []string
 	due       []state.Due
 	refuses   bool // the bus rejects turns
@@ -46,7 +47,7 @@ func (d *deployment) Alive(_ context.Context, worker string) (bool, error) {
 
 func (d *deployment) Owners(context.Context) ([]string, error) { return d.owners, nil }
 
-func (d *deployment) Evict(_ context.Context, worker string, _ int, _ time.Duration) ([]state.Due, error) {
+func (d *deployment) Evict(_ context.Context, worker string, limit int, _ time.Duration) ([]state.Due, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.faults[worker] > 0 {
@@ -54,6 +55,13 @@ func (d *deployment) Evict(_ context.Context, worker string, _ int, _ time.Durat
 		return nil, errors.New("no answer from the store")
 	}
 	d.evicted = append(d.evicted, worker)
+	if d.held != nil {
+		var due []state.Due
+		for ; d.held[worker] > 0 && len(due) < limit; d.held[worker]-- {
+			due = append(due, state.Due{Run: "of-" + state.RunID(worker), Version: int64(d.held[worker])})
+		}
+		return due, nil
+	}
 	return []state.Due{{Run: "of-" + state.RunID(worker), Version: 1}}, nil
 }
 
@@ -161,6 +169,54 @@ func TestEvictionIsRetried(t *testing.T) {
 		<-ended
 		if d.faults["before"] != 0 || len(d.evicted) != 1 || len(d.published) != 1 {
 			t.Errorf("%d faults are left; evicted %q; published turns of %q; want one worker and its turn", d.faults["before"], d.evicted, d.published)
+		}
+	})
+}
+
+// All turns of a dead worker, or of one that restarts, move at once, however many they are.
+func TestEvictionOfManyTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{owners: []string{"before"}, held: map[string]int{"me": 600, "before": 600}}
+		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
+		members.EvictFormerSelf(t.Context())
+		if len(d.published) != 600 {
+			t.Errorf("a worker that restarts published %d turns, want 600", len(d.published))
+		}
+		stop, err := members.Join(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { members.Run(running); close(ended) }()
+		time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat) // the bubble's clock
+		end()
+		<-ended
+		if len(d.published) != 1200 || d.held["before"] != 0 {
+			t.Errorf("%d turns were published, %d leases of the dead worker are left; want 1200 and 0", len(d.published), d.held["before"])
+		}
+	})
+}
+
+// A sweep takes all due runs, however many they are.
+func TestSweepOfManyTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{backlog: state.Backlog{}}
+		for i := range int64(600) {
+			d.due = append(d.due, state.Due{Run: "r", Version: i})
+		}
+		running, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		time.Sleep(periods.Sweep + periods.Sweep/2) // the bubble's clock
+		end()
+		<-ended
+		if len(d.published) != 600 {
+			t.Errorf("a sweep published %d turns, want 600", len(d.published))
 		}
 	})
 }
