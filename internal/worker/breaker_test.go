@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -94,4 +95,23 @@ func TestBreakerOfATenant(t *testing.T) {
 			t.Errorf("a run of the tenant %s ends with model %d, want %d", tenant, n, want)
 		}
 	}
+}
+
+// A test of a model that a rate limit delays does not keep others from testing it, nor the run itself later.
+func TestRateLimitDelaysTrial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeployment(t)
+		p := &refusing{failures: []model.Error{{Class: model.Overloaded, Streamed: true, RetryAfter: time.Millisecond}}}
+		cfg := s.config()
+		cfg.Providers["openai"] = p
+		cfg.Breakers = model.BreakerPolicy{Failures: 1, Rest: time.Second}
+		cfg.RateLimits = limits(t, "- {provider: openai, requests_per_minute: 6}")
+		s.work(cfg)
+		id := s.submitTo(agent.Definition{Name: "a", Model: agent.Model{Provider: "openai", Name: "m"}})
+		s.await(id, "a wait for the rate limit", func(st state.State) bool { return st.Reservation != nil })
+		if st := s.awaitReason(id, state.EndCompleted); len(p.made()) != 2 || st.ModelRequests != 2 {
+			t.Errorf("%d calls were made, the run has %d; want 2", len(p.made()), st.ModelRequests)
+		}
+	})
 }

@@ -379,3 +379,27 @@ func TestProbeOverMCP(t *testing.T) {
 		t.Errorf("error = %+v", st.Error)
 	}
 }
+
+// Tools and their probe may come from the same MCP server.
+func TestProbeOfAToolOverMCP(t *testing.T) {
+	t.Parallel()
+	s, pay, over := newDeployment(t), newLoses(1), make(chan struct{})
+	server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+	for name, call := range map[string]func() string{
+		"pay":    func() string { pay.begun <- struct{}{}; <-over; return "too late" },
+		"status": func() string { return `{"outcome":"done","result":"paid, says MCP"}` },
+	} {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: call()}}}, nil
+		})
+	}
+	h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(func() { close(over); h.Close() })
+	only := func(name string) json.RawMessage {
+		return tool.EncodeSettings(toolspec.Servers{Server: toolspec.Server{URL: h.URL}, Allow: []string{name}})
+	}
+	mcpKind := s.mcpWorker().Kinds[toolspec.MCP]
+	id := s.losing(pay, nil, agent.Definition{Tools: []agent.Tool{{Kind: toolspec.MCP, Own: only("pay"), Probe: &tool.Probe{Kind: toolspec.MCP, Own: only("status")}}}},
+		func(cfg *worker.Config) { cfg.Kinds[toolspec.MCP] = mcpKind })
+	s.wantResult(id, "paid, says MCP")
+}

@@ -102,6 +102,43 @@ func TestShutdownWithoutAStore(t *testing.T) {
 	}
 }
 
+// A worker that is told to wait no longer stops soon, although its grace is long and its store does not answer.
+func TestReleaseWithoutAStore(t *testing.T) {
+	for _, early := range []bool{false, true} { // early: Release comes before the end of the context
+		synctest.Test(t, func(t *testing.T) {
+			s := newDeployment(t)
+			store := &mute{Store: s.store}
+			started := make(chan struct{})
+			s.tools["work"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+				close(started)
+				<-ctx.Done()
+				return tool.Result{}, ctx.Err()
+			})
+			cfg := s.config()
+			cfg.ShutdownGrace, cfg.LeaseDuration = time.Hour, 10*time.Minute
+			w, err := worker.New(store, s.bus, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := s.run(w)
+			s.submit(state.Limits{}, []agent.Tool{{Name: "work", Timeout: model.Duration(time.Hour)}}, call("work", "c1"))
+			<-started
+			store.silent.Store(true)
+			began := time.Now()
+			if !early {
+				go stop()
+				time.Sleep(time.Minute) // the bubble's clock
+				began = time.Now()
+			}
+			w.Release()
+			stop()
+			if took := time.Since(began); took > 6*time.Second {
+				t.Errorf("Run returned %s after Release (early: %t)", took, early)
+			}
+		})
+	}
+}
+
 // slowSweep is a mute store whose sweeps, once it is silent, end only after nine seconds, like a read that its client
 // does not cancel.
 type slowSweep struct {

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -298,6 +299,31 @@ func TestCrashedCallsAreCounted(t *testing.T) {
 		rows := state.Audit(s.entries(id, func(state.Entry) bool { return true }))
 		if got := rows[len(rows)-1].Usage; got.ModelCalls != 3 || !got.Estimated {
 			t.Errorf("the audit trail has %+v", got)
+		}
+	})
+
+	t.Run("once, although a worker that has counted them stops or dies too", func(t *testing.T) {
+		t.Parallel()
+		s, p, asked, start := setup(t, 3)
+		p.fail[1] = func(ctx context.Context) (model.Response, error) {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return model.Response{Usage: state.Usage{InputTokens: 90, OutputTokens: 30}}, &model.Error{Class: model.Cancelled, Partial: "half", Err: ctx.Err()}
+		}
+		id := s.submit(state.Limits{}, nil)
+		die(s, id, asked, 1, start)
+		stop := s.work(s.config())
+		<-asked
+		stop() // what the first call and its own have cost is in the log
+		die(s, id, asked, 1, start)
+		start()
+		s.awaitReason(id, state.EndCompleted)
+		var calls []int64
+		for _, e := range s.entries(id, recovered) {
+			calls = append(calls, e.Usage.ModelCalls)
+		}
+		if u := s.counts(id); u.ModelCalls != 4 || u.OutputTokens != 512+30+512+10 || !slices.Equal(calls, []int64{1, 1}) {
+			t.Errorf("the run used %+v, of which calls of dead workers %v", u, calls)
 		}
 	})
 
