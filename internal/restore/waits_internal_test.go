@@ -182,3 +182,21 @@ func TestRunsThatWaitForOthers(t *testing.T) {
 		})
 	}
 }
+
+// Every active run is found, however many the store has.
+func TestManyActiveRuns(t *testing.T) {
+	t.Parallel()
+	c := &copied{t: t, store: memstore.New(memstore.Config{})}
+	const each = 2*pageSize + 1
+	for i := range each {
+		c.add(i, alone, "", state.Entry{})
+		c.add(each+i, func(s *state.State) { s.ResumeAt = state.At(time.Now().Add(-time.Minute)) }, state.WaitingSchedule, waits(state.WaitingSchedule))
+	}
+	found, err := (&Review{store: c.store, pending: c.messages}).find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 2*each {
+		t.Errorf("found %d runs of %d", len(found), 2*each)
+	}
+}

@@ -1,6 +1,18 @@
 package natsbus
 
-import "time"
+import (
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+// Prefetched returns the number of messages that a queue has received for later callers.
+func Prefetched(q bus.TurnQueue) int {
+	p := q.(turnQueue).puller //nolint:forcetypeassert // tests pass queues of this package
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ready)
+}
 
 // ForgetReady makes the next calls of Ready and IntakeReady check the streams instead of repeating an answer.
 func ForgetReady(b *Bus) {

@@ -69,49 +69,70 @@ func TestAbandonedPullGivesBack(t *testing.T) {
 	}
 }
 
-// Prefetched messages of a worker without free slots go to another at once, and so do later ones (I6).
+// Prefetched messages that a worker has no use for go to another at once, and so do later ones: of one without free
+// slots, of one with fewer, and of one that stops (I6).
 func TestFetchedAheadGoesBack(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{AckWait: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	full, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[state.RunID]bool{}
-	take := func(q bus.TurnQueue) {
-		t.Helper()
-		d, err := q.Next(soon(t))
-		if err != nil {
-			t.Fatalf("Next: %v", err)
-		}
-		seen[d.Turn().Run] = true
-		if err := d.Ack(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	full.SetPrefetch(8)
-	for i := range 6 {
-		if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	take(full)
-	take(full)
-	full.SetPrefetch(0)
-	for range 4 {
-		take(other)
-	}
-	if len(seen) != 6 {
-		t.Errorf("%d runs were delivered, want 6", len(seen))
+	for name, c := range map[string]struct {
+		kept   int
+		settle func(*natsbus.Bus, bus.TurnQueue) error
+	}{
+		"no-slots":    {0, func(_ *natsbus.Bus, q bus.TurnQueue) error { q.SetPrefetch(0); return nil }},
+		"fewer-slots": {1, func(_ *natsbus.Bus, q bus.TurnQueue) error { q.SetPrefetch(1); return nil }},
+		"drains":      {0, func(_ *natsbus.Bus, q bus.TurnQueue) error { return q.Close() }},
+		"stops":       {0, func(b *natsbus.Bus, _ bus.TurnQueue) error { return b.Close() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var queues [2]bus.TurnQueue
+			var buses [2]*natsbus.Bus
+			for i := range queues {
+				b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: name, AckWait: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = b.Close() })
+				buses[i] = b
+				if queues[i], err = b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first, other := queues[0], queues[1]
+			seen := map[state.RunID]bool{}
+			take := func(q bus.TurnQueue) {
+				t.Helper()
+				d, err := q.Next(soon(t))
+				if err != nil {
+					t.Fatalf("Next: %v", err)
+				}
+				seen[d.Turn().Run] = true
+				if err := d.Ack(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first.SetPrefetch(8)
+			for i := range 6 {
+				if err := buses[1].PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, fmt.Sprint(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			take(first)
+			take(first)
+			eventually(t, func() bool { return natsbus.Prefetched(first) == 4 })
+			if err := c.settle(buses[0], first); err != nil {
+				t.Fatal(err)
+			}
+			for range 4 - c.kept {
+				take(other)
+			}
+			for range c.kept {
+				take(first)
+			}
+			if len(seen) != 6 {
+				t.Errorf("%d runs were delivered, want 6", len(seen))
+			}
+		})
 	}
 }
 
