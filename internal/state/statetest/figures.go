@@ -128,6 +128,30 @@ func testFigures(t *testing.T, s *suite) {
 	if len(have) != 1 || got[state.CounterRuns] != 4 || got[state.CounterOutputTokens] != 21 || got.Ends()[state.EndMaxTurns] != 1 || got.Histogram(state.ModelTime).Count != 3 {
 		t.Errorf("the statistics of four runs, after Delete of the runs = %v, want one series with 4 runs, 21 output tokens, 1 end max_turns and 3 model times", have)
 	}
+	s.checkBounds(t)
+}
+
+// checkBounds requires a range to have the hours that begin in it, without its end.
+func (s *suite) checkBounds(t *testing.T) {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hours, err := s.Figures(t.Context(), "default", now.Add(-2*time.Hour), now.Add(time.Hour))
+	if err != nil || len(hours) == 0 {
+		t.Fatalf("Figures = %v, %v", hours, err)
+	}
+	last := hours[len(hours)-1].Hour
+	for _, c := range []struct {
+		from, to time.Duration // after the beginning of the hour
+		want     int
+	}{{0, time.Hour, 1}, {0, time.Second, 1}, {0, 0, 0}, {-time.Minute, 0, 0}, {-time.Minute, time.Second, 1}, {time.Second, time.Hour, 0}} {
+		got, err := s.Figures(t.Context(), "default", last.Add(c.from), last.Add(c.to))
+		if err != nil || len(got) != c.want || c.want == 1 && !got[0].Hour.Equal(last) {
+			t.Errorf("Figures from %s to %s after the beginning of an hour = %v, %v, want %d hours", c.from, c.to, got, err, c.want)
+		}
+	}
 }
 
 // Series beyond the maximum are added to one for the rest.
