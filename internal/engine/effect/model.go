@@ -64,7 +64,10 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 	if c == nil {
 		return ev, err
 	}
-	defer func() { ms.spans.endModel(c.span, ev) }()
+	defer func() {
+		c.unload(effect.Messages) // again, in case the provider panicked
+		ms.spans.endModel(c.span, ev)
+	}()
 	t.response.Saved() // no call of a turn waits for an earlier one of it
 	if t.response = ms.unsaved.Start(ctx, 1); ctx.Err() != nil {
 		return loop.Aborted{}, nil
@@ -165,7 +168,15 @@ func (c *modelCall) try(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	memory := &responseMemory{of: c.cfg.Answers, tenant: c.t.Run.Tenant}
+	returned := false
+	defer func() {
+		if !returned {
+			memory.release()
+			c.untried()
+		}
+	}()
 	err := c.generate(model.WithReceipt(within, memory.grow))
+	returned = true
 	memory.release()
 	failure := failureOf(err)
 	if err != nil && ctx.Err() != nil {
@@ -183,15 +194,20 @@ func (c *modelCall) admitted(ctx context.Context) error {
 		}
 	}
 	if err := c.reservation.enter(ctx, c.failed > 0); err != nil {
-		if c.breaker != "" {
-			c.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
-		}
+		c.untried()
 		if errors.Is(err, errNoCapacity) {
 			err = c.last
 		}
 		return err
 	}
 	return nil
+}
+
+// untried reports to the breaker that a call that it allowed was not made, or ended in a panic of the provider.
+func (c *modelCall) untried() {
+	if c.breaker != "" {
+		c.breakers.Done(c.breaker, &model.Error{Class: model.Cancelled})
+	}
 }
 
 // generate has a small frame, like every function that waits for a model: then a stack of 4 KiB is

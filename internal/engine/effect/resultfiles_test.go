@@ -144,3 +144,37 @@ func TestUnreadableFileReturnsItsMemory(t *testing.T) {
 		free.Release()
 	}
 }
+
+// panicking is a provider that panics in the middle of a long response.
+type panicking struct{}
+
+func (panicking) Generate(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Response, error) {
+	model.ReceiptFrom(ctx).Keep(1 << 20)
+	panic("ouch")
+}
+
+// A provider that panics returns the memory of its response, and that of the files in its request.
+func TestPanickingProviderReturnsMemory(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	files, responses := admission.NewAnswers(1000), admission.NewAnswers(256<<20)
+	s.cfg.Models.Files, s.cfg.Models.Memory, s.cfg.Models.Answers = &cabinet{t: t, tenant: state.DefaultTenant}, files, responses
+	s.model = panicking{}
+	s.open(agent.Definition{}, model.Scripted{Text: "unused"})
+	call, ok := s.begin().(loop.CallModel)
+	if !ok {
+		t.Fatal("the turn does not begin with a call")
+	}
+	call.Messages = []state.Message{{Role: state.RoleUser, Parts: []state.Part{{Type: state.PartFile, FileID: "f", MediaType: "application/pdf", Bytes: 7}}}}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_, _ = s.Do(s.ctx, &s.turn, call)
+	}()
+	if files.Bytes() != 0 || responses.Bytes() != 0 {
+		t.Errorf("%d bytes for files and %d for responses are still in use", files.Bytes(), responses.Bytes())
+	}
+}
