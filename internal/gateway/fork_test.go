@@ -16,7 +16,7 @@ func TestFork(t *testing.T) {
 	s := newDeployment(t)
 	s.put("counting", `{"model": {"provider": "scripted", "responses": [
 		{"tool_calls": [{"name": "add", "arguments": {"n": 1}}]}, {"tool_calls": [{"name": "add", "arguments": {"n": 2}}]}, {"text": "done"}]},
-		"tools": [{"name": "add"}]}`)
+		"tools": [{"name": "add"}], "loop": {"max_turns": 3}}`)
 	_, _, run := s.call("POST", "/v1/runs?wait=2m", `{"agent":"counting","input":"go","metadata":{"k":"v"}}`)
 	if run["status"] != "completed" || run["turn_count"] != 3.0 {
 		t.Fatalf("run = %v", run)
@@ -33,7 +33,7 @@ func TestFork(t *testing.T) {
 	for _, m := range page["items"].([]any) {
 		roles = append(roles, fmt.Sprintf("%v@%v", m.(map[string]any)["role"], m.(map[string]any)["turn"]))
 	}
-	// The fork's model starts its script from the beginning.
+	// The fork's model starts its script from the beginning, and has all the turns that the agent may take.
 	want := "[user@0 assistant@1 tool@1 user@1 assistant@2 tool@2 assistant@3 tool@3 assistant@4]"
 	if fmt.Sprint(roles) != want {
 		t.Errorf("messages = %v, want %s", roles, want)
@@ -44,7 +44,7 @@ func TestFork(t *testing.T) {
 		t.Errorf("first transition = %v", first)
 	}
 	_, _, forked = s.call("GET", "/v1/runs/"+id, "")
-	if forked["metadata"].(map[string]any)["k"] != "v" || forked["usage"].(map[string]any)["model_calls"] != 3.0 {
+	if forked["status"] != "completed" || forked["turn_count"] != 4.0 || forked["metadata"].(map[string]any)["k"] != "v" || forked["usage"].(map[string]any)["model_calls"] != 3.0 {
 		t.Errorf("forked run = %v", forked)
 	}
 	for body, want := range map[string]string{
