@@ -190,6 +190,43 @@ func TestSearchStops(t *testing.T) {
 	}
 }
 
+// The last runs that match are on the last page, whether or not they fill it.
+func TestSearchPagesToTheEnd(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{})
+	fill(t, store, 4)
+	s := (&deployment{t: t}).over(store, newDeployment(t).bus)
+	for limit, want := range map[string]int{"1": 4, "2": 2, "3": 2, "4": 1, "5": 1} {
+		if ids, last, n := s.pages("say", "limit", limit); len(ids) != 4 || n != want || *last.Examined != 4 || !*last.Complete {
+			t.Errorf("limit %s: %d runs on %d pages, %d examined, complete %v; want 4 on %d", limit, len(ids), n, *last.Examined, *last.Complete, want)
+		}
+	}
+}
+
+// A page ends early once the search has read 64 MiB, with a cursor.
+func TestSearchReadsSomeBytes(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Config{})
+	fill(t, store, 20)
+	s := (&deployment{t: t}).over(verbose{store, strings.Repeat("x", 5<<20)}, newDeployment(t).bus)
+	_, first := s.search("say")
+	ids, last, n := s.pages("say")
+	if *first.Complete || *first.Examined >= 20 || n < 2 || len(ids) != 0 || *last.Examined != 20 || !*last.Complete {
+		t.Errorf("the first page: %d examined, complete %v; then %v on %d pages, %d examined", *first.Examined, *first.Complete, ids, n, *last.Examined)
+	}
+}
+
+// verbose is a store whose runs have a large input, in which a search finds nothing.
+type verbose struct {
+	state.Store
+
+	text string
+}
+
+func (v verbose) Log(context.Context, state.RunID, int64, int) ([]state.Entry, error) {
+	return []state.Entry{{Messages: []state.Message{{Role: state.RoleUser, Parts: []state.Part{{Type: state.PartThinking, Text: v.text}}}}}}, nil
+}
+
 // Runs that are deleted during a search are not found. A failing store returns an error, not an empty page.
 func TestSearchWithoutLogs(t *testing.T) {
 	t.Parallel()
