@@ -1,13 +1,17 @@
 package gateway_test
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 // Ended runs are counted in the figures, by agent and by model, and stay there after their deletion.
@@ -80,6 +84,39 @@ func TestStats(t *testing.T) {
 	old, err := s.client.Stats(t.Context(), api.StatsQuery{To: time.Now().Add(-48 * time.Hour)})
 	if err != nil || len(old.Items) != 0 {
 		t.Errorf("figures of another day: %+v, %v", old.Items, err)
+	}
+}
+
+// hourly is a store with a run in each hour.
+type hourly struct{ state.Store }
+
+func (hourly) Figures(_ context.Context, _ string, from, to time.Time) (all []state.HourFigures, _ error) {
+	for at := state.FirstHour(from); at.Before(to); at = at.Add(time.Hour) {
+		all = append(all, state.HourFigures{Hour: at, Series: []state.FigureSeries{{SeriesKey: state.SeriesKey{Agent: "a"}, Figures: state.Figures{state.CounterRuns: 1}}}})
+	}
+	return all, nil
+}
+
+// The figures of an interval have each of its hours once, however long it is. Days begin at midnight, except the first.
+func TestStatsOfManyHours(t *testing.T) {
+	t.Parallel()
+	s := (&deployment{t: t}).over(hourly{memstore.New(memstore.Config{})}, membus.New())
+	from := time.Date(2026, 1, 1, 22, 0, 0, 0, time.UTC)
+	for step, want := range map[string][]int64{api.StepHour: slices.Repeat([]int64{1}, 51), api.StepDay: {2, 24, 24, 1}, api.StepAll: {51}} {
+		stats, err := s.client.Stats(t.Context(), api.StatsQuery{From: from.Add(time.Minute), To: from.Add(50*time.Hour + time.Minute), Step: step})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for i, r := range stats.Items {
+			got = append(got, r.Runs)
+			if start := r.Start.Time; i == 0 && !start.Equal(from) || i > 0 && step == api.StepDay && start.Hour() != 0 {
+				t.Errorf("step %s: row %d begins at %v", step, i, start)
+			}
+		}
+		if !slices.Equal(got, want) || !stats.From.Equal(from) || !stats.To.Equal(from.Add(51*time.Hour)) {
+			t.Errorf("step %s: runs %v from %v to %v, want %v", step, got, stats.From, stats.To, want)
+		}
 	}
 }
 
