@@ -47,8 +47,8 @@ func newRun(t *testing.T) *runs {
 	return r
 }
 
-// follow makes the readers read this store.
-func (r *runs) follow(store state.Store) {
+// follow makes the readers read this store, and returns its runs.
+func (r *runs) follow(store state.Store) *service.Runs {
 	r.t.Helper()
 	s, err := service.New(store, r.bus, service.Config{
 		Prefix: "turnpike", Tenant: state.DefaultTenant, RedeliveryDelay: time.Second, Random: rand.Reader,
@@ -58,6 +58,7 @@ func (r *runs) follow(store state.Store) {
 		r.t.Fatal(err)
 	}
 	r.events = stream.NewEvents(s.Runs, store, r.bus, nil, r.quit)
+	return s.Runs
 }
 
 // end ends the run, and publishes that its log has grown.
@@ -231,4 +232,38 @@ func TestReaderOfARunThatEndsMeanwhile(t *testing.T) {
 			t.Errorf("events %v, want %v", got.seqs, want)
 		}
 	})
+}
+
+// A reader that is too slow gets some of the live events that arrive meanwhile, and all those that arrive once it has
+// caught up.
+func TestReaderAfterABurst(t *testing.T) {
+	t.Parallel()
+	for name, burst := range map[string]struct{ events, size, want int }{"many small events": {600, 1, 256}, "few large events": {4, 30 << 10, 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRun(t)
+				publish := func(size int) {
+					r.bus.PublishLive(r.first.ID, api.EncodeLive(r.first.ID, api.Live{Type: state.LiveToolProgress, Turn: 1, Progress: strings.Repeat("x", size)}))
+					synctest.Wait() // it waits for the reader, or was dropped
+				}
+				got := &sink{}
+				reader := r.open(1)
+				for range burst.events {
+					publish(burst.size)
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- reader.Run(t.Context(), got) }()
+				synctest.Wait() // the reader has taken the events
+				before := len(got.seqs)
+				publish(60 << 10)
+				close(r.quit)
+				if err := <-ended; err != nil {
+					t.Fatalf("Run = %v", err)
+				}
+				if before != burst.want || len(got.seqs) != before+1 {
+					t.Errorf("%d live events, want %d; then %d, want 1", before, burst.want, len(got.seqs)-before)
+				}
+			})
+		})
+	}
 }

@@ -1,0 +1,94 @@
+package stream_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/turnpike-dev/turnpike/internal/access"
+	"github.com/turnpike-dev/turnpike/internal/gateway/limit"
+	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
+	"github.com/turnpike-dev/turnpike/internal/sse"
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
+)
+
+// listing is a store that calls after, once, when it has read a list of runs.
+type listing struct {
+	*memstore.Store
+
+	after func()
+}
+
+func (l *listing) List(ctx context.Context, f state.Filter) (state.RunPage, error) {
+	page, err := l.Store.List(ctx, f)
+	if after := l.after; after != nil {
+		l.after = nil
+		after()
+	}
+	return page, err
+}
+
+// allowed lets all callers keep their streams.
+type allowed struct{}
+
+func (allowed) WhileAllowed(r *http.Request) (context.Context, func()) {
+	return r.Context(), func() {}
+}
+
+// A reader that resumes at another gateway gets a change that is made while that gateway reads the list of runs.
+func TestChangeWhileAReaderResumes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		store := &listing{Store: r.store}
+		feeds := stream.NewFeeds(store, r.bus, slog.New(slog.DiscardHandler), r.quit)
+		h := stream.NewTenantHandler(r.follow(store), store, feeds, stream.Admission{
+			Callers: allowed{}, Quota: limit.NewQuota("streams", "x", 1, 1), Readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}), Log: slog.New(slog.DiscardHandler),
+		})
+		store.after = func() {
+			r.end()
+			time.Sleep(time.Second) // the bubble's clock; the feed reads the run
+		}
+		c := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: r.first.Tenant, Roles: access.Roles()}
+		req := httptest.NewRequestWithContext(access.NewContext(t.Context(), c), http.MethodGet, "/v1/events", nil)
+		req.Header.Set("Last-Event-ID", strconv.FormatInt(time.Now().UnixMilli(), 10)+".elsewhere.7")
+		answer := httptest.NewRecorder()
+		ended := make(chan error, 1)
+		go func() { ended <- h.Get(answer, req) }()
+		time.Sleep(2 * time.Second)
+		close(r.quit)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for in := sse.NewReader(answer.Body); ; {
+			e, err := in.Next()
+			if err != nil {
+				break
+			}
+			var change api.Change
+			if err := json.Unmarshal(e.Data, &change); err != nil {
+				t.Fatal(err)
+			}
+			what := change.Type
+			if change.Run != nil {
+				what = change.Run.Status
+			}
+			got = append(got, what)
+		}
+		if want := []string{"queued", api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
