@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -161,6 +162,31 @@ func setCookie(t *testing.T, resp answered, name string) *http.Cookie {
 	return nil
 }
 
+// sessionUnder checks that a session is valid as long as the deployment has the provider of the login, and no longer.
+func (p *paged) sessionUnder(id string) {
+	p.t.Helper()
+	provider := func(issuer string) *access.OIDC {
+		o, err := access.NewOIDC(access.OIDCConfig{Issuer: issuer, Audience: "turnpike"})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return o
+	}
+	for name, test := range map[string]struct {
+		cfg   access.LoginConfig
+		valid bool
+	}{
+		"the same provider": {access.LoginConfig{Keys: p.keys, OIDC: provider(p.issuer)}, true},
+		"another provider":  {access.LoginConfig{Keys: p.keys, OIDC: provider(p.issuer + "/other")}, false},
+		"no provider":       {access.LoginConfig{Keys: p.keys}, false},
+	} {
+		who, _, err := access.NewLogin(p.store, test.cfg).Authenticate(p.t.Context(), id)
+		if valid := err == nil; valid != test.valid || !valid && !errors.Is(err, access.ErrUnauthenticated) {
+			p.t.Errorf("a restart with %s: %+v, %v; want the session to be valid: %t", name, who, err, test.valid)
+		}
+	}
+}
+
 // A user logs in at the provider, reads runs and their events, submits one, and logs out.
 func TestLogInWithProvider(t *testing.T) {
 	p := newPaged(t)
@@ -229,6 +255,7 @@ func TestLogInWithProvider(t *testing.T) {
 	if answer, _ = p.ask(b, "GET", "/v1/runs?tenant=other", ""); answer.StatusCode != http.StatusForbidden {
 		t.Errorf("runs of another tenant: %s", answer.Status)
 	}
+	p.sessionUnder(c.Value)
 	answer, _ = p.ask(b, "DELETE", "/v1/session", "", "Origin", p.url)
 	if setCookie(t, answer, sessionCookie); p.cookie(b, sessionCookie) != "" {
 		t.Error("the browser keeps the ended session")
