@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -159,6 +160,36 @@ func TestEventsOfUnreadableRun(t *testing.T) {
 	if last == nil {
 		t.Error("the stream of a run that has not ended has ended without an error")
 	}
+}
+
+// A stream goes on after an interruption, with each event once.
+func TestEventsAfterAnInterruption(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner, b := memstore.New(memstore.Config{}), membus.New()
+		store := &failing{Store: inner}
+		_, c := newProcessOn(t, store, b)
+		run := submit(t, c)
+		failed := false
+		once := func() error {
+			failed = true
+			store.fail.Store(nil)
+			return errors.New("the store is away")
+		}
+		var types []string
+		for e, err := range c.Events(t.Context(), run.ID, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if types = append(types, string(e.Type)); len(types) == 1 {
+				store.fail.Store(&once)
+				end(t, inner, b, state.RunID(run.ID))
+			}
+		}
+		if got := strings.Join(types, " "); got != "run.submitted run.finished" || !failed {
+			t.Errorf("events %s; the store has failed: %t", got, failed)
+		}
+	})
 }
 
 // Close ends event streams, also from inside their loop, and makes later calls fail.
