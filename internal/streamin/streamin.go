@@ -119,7 +119,7 @@ func (s *Streams) own(ctx context.Context, c jetstream.StreamConfig, asked *int)
 		}
 	}
 	for _, from := range origins(c) {
-		if from.Domain != "" || from.External != nil {
+		if from.External != nil {
 			return true, nil // it may be a deployment of another account
 		}
 		if *asked++; *asked > maxOrigins {
