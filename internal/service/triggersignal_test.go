@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,8 +11,15 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// A message for a run that is busy or being deleted is delivered again, however often, until the run accepts it. One
-// for a run that does not exist becomes a dead letter.
+// full is a store that accepts no signals.
+type full struct{ state.Store }
+
+func (full) Signal(context.Context, state.RunID, state.Signal, time.Duration) (state.Wake, error) {
+	return state.Wake{}, errors.New("no memory left")
+}
+
+// A message for a run that is busy or being deleted, or that the store does not accept, is delivered again, however
+// often, until the run accepts it. One for a run that does not exist becomes a dead letter.
 func TestSignalsOfATriggerWait(t *testing.T) {
 	t.Parallel()
 	s := newTaking(t, &orders{})
@@ -47,6 +56,9 @@ func TestSignalsOfATriggerWait(t *testing.T) {
 	if err := store.Unseal(t.Context(), run.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
+	s.Triggers.store = full{store}
+	step("not accepted by the store", run.ID, "again")
+	s.Triggers.store = store
 	step("ended", run.ID, "acknowledged")
 	step("missing", state.FirstIDAt(time.Now()), "terminated run_not_found")
 }
