@@ -263,5 +263,5 @@ func passes(p *api.Problem) bool {
 	case api.CodeTenantSuspended, api.CodeRunBusy, api.CodeRunBeingDeleted:
 		return true
 	}
-	return Unavailable(p) || p.Status == tooMany.Status
+	return Unavailable(p)
 }
