@@ -128,6 +128,13 @@ func TestVerify(t *testing.T) {
 				t.Errorf("%s: at %s: accepted is %t", scheme, off, accepted)
 			}
 		}
+		for _, off := range []time.Duration{-300 * time.Second, 300 * time.Second} {
+			in := d
+			in.At = now.Add(off)
+			if err := scheme.Verify(in, []string{secret}); err != nil {
+				t.Errorf("%s: at %s: %v", scheme, off, err)
+			}
+		}
 		e, err := scheme.Parse(d)
 		want := map[hookin.Scheme]string{hookin.GitHub: "72d3162e-cc78-11e3-81ab-4c9367dc0958", hookin.Stripe: "evt_1", hookin.Slack: "Ev1", hookin.Standard: "msg_1"}[scheme]
 		if err != nil || e.ID != want {
@@ -137,6 +144,31 @@ func TestVerify(t *testing.T) {
 			if strings.Contains(name, "signature") {
 				t.Errorf("%s: expressions can read the header %s", scheme, name)
 			}
+		}
+	}
+}
+
+// While a secret of Stripe is rotated, a delivery has the signatures of both. Any of the first 16 counts.
+func TestStripeSignatures(t *testing.T) {
+	t.Parallel()
+	const body, at = `{"id":"evt_1"}`, "1800000000"
+	good, bad := "v1="+mac("secret", at+"."+body), "v1="+strings.Repeat("0", 64)
+	bads := func(n int) string { return strings.Repeat(","+bad, n) }
+	for signature, want := range map[string]bool{
+		"t=" + at + "," + good:                               true,
+		"t=" + at + "," + good + "," + bad:                   true,
+		"t=" + at + ", " + bad + ", " + good:                 true,
+		good + ",t=" + at:                                    true,
+		"t=" + at + bads(15) + "," + good:                    true,
+		"t=" + at + bads(16) + "," + good:                    false,
+		"t=" + at + "," + strings.Replace(good, "1", "0", 1): false, // an older scheme, of test deliveries
+		"t=1800000001," + good:                               false,
+		good:                                                 false,
+		"v1=" + mac("secret", "."+body):                      false,
+	} {
+		d := hookin.Delivery{Body: []byte(body), Header: header("Stripe-Signature", signature), At: time.Unix(1800000000, 0)}
+		if accepted := hookin.Stripe.Verify(d, []string{"secret"}) == nil; accepted != want {
+			t.Errorf("%.200s: accepted is %t", signature, accepted)
 		}
 	}
 }
@@ -151,6 +183,15 @@ func TestParse(t *testing.T) {
 	e, err = hookin.Slack.Parse(hookin.Delivery{Body: []byte("command=%2Fask&text=hi&trigger_id=1.2"), Header: form})
 	if err != nil || e.ID != "1.2" || e.Body.(map[string]any)["command"] != "/ask" {
 		t.Errorf("a command: %+v, %v", e, err)
+	}
+	long := strings.Repeat("d", hookin.MaxID)
+	if e, err := hookin.GitHub.Parse(hookin.Delivery{Body: []byte("{}"), Header: header("X-GitHub-Delivery", long)}); err != nil || e.ID != long || e.Ping {
+		t.Errorf("an id of %d bytes: %+v, %v", len(long), e, err)
+	}
+	// Slack delivers a command without ids once: its id is the time and the body.
+	e, err = hookin.Slack.Parse(hookin.Delivery{Body: []byte("{}"), Header: header("X-Slack-Request-Timestamp", "7")})
+	if err != nil || e.ID != "7."+e.Digest || len(e.Digest) != 64 || !e.NoBody {
+		t.Errorf("a delivery of Slack without ids: %+v, %v", e, err)
 	}
 	for want, d := range map[string]struct {
 		scheme hookin.Scheme
