@@ -96,6 +96,34 @@ func TestBudget(t *testing.T) {
 	t.Error("100 expressions over a list of 15,000 values were not too much")
 }
 
+// TestBudgetIsSpent: after an expression that costs too much, nothing is left for those behind it.
+func TestBudgetIsSpent(t *testing.T) {
+	t.Parallel()
+	values := map[string]any{"event": hostile()}
+	value, err := rule.CompileValue(`event.list.map(x, event.text)`, cel.Variable("event", cel.DynType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, costly := range map[string]func(*rule.Evaluation) error{
+		"its steps": func(e *rule.Evaluation) error {
+			_, err := holds(t, `event.list.all(x, event.list.all(y, true))`, e)
+			return err
+		},
+		"its value": func(e *rule.Evaluation) error {
+			_, err := value(e)
+			return err
+		},
+	} {
+		budget := rule.NewBudget()
+		if err := costly(budget.Evaluation(values)); err == nil || !strings.Contains(err.Error(), "too much") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := holds(t, `delivery == "d"`, budget.Evaluation(map[string]any{"delivery": "d"})); err == nil || !strings.Contains(err.Error(), "too much") {
+			t.Errorf("%s: the next expression was evaluated: %v", name, err)
+		}
+	}
+}
+
 // TestLargeOutput: a value that an expression repeats does not fill the memory.
 func TestLargeOutput(t *testing.T) {
 	t.Parallel()

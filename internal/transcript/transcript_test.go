@@ -137,6 +137,10 @@ func TestImport(t *testing.T) {
 		"anthropic images": {`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"a"},
 			{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]}]}`,
 			[]state.Message{state.ToolResult("c", "a", false, state.Image{MediaType: "image/png", Data: "AAAA"}, state.Image{URL: "https://example.com/a.png"})}},
+		"anthropic results without content": {`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true},
+			{"type":"tool_result","tool_use_id":"b","content":null,"is_error":true},{"type":"tool_result","tool_use_id":"c","content":[],"is_error":true},
+			{"type":"tool_result","tool_use_id":"d","content":"","is_error":true},{"type":"tool_result","tool_use_id":"e"}]}]}`,
+			[]state.Message{state.ToolResult("a", "", true), state.ToolResult("b", "", true), state.ToolResult("c", "", true), state.ToolResult("d", "", true), state.ToolResult("e", "", false)}},
 	} {
 		var d transcript.Document
 		if err := json.Unmarshal([]byte(tt.doc), &d); err != nil {
