@@ -28,8 +28,8 @@ type Login struct {
 	Inbox string
 }
 
-// Options returns the options of a connection with this login. They read files again at
-// every reconnect.
+// Options returns the options of a connection with this login. They read files again at every reconnect, except the CA
+// and which user an nkey names: nats.go asks for its public key only once.
 func (l Login) Options() ([]nats.Option, error) {
 	var options []nats.Option
 	var ways int

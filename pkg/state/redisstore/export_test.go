@@ -78,3 +78,12 @@ func (s *Store) Spread() { s.oneNode = false }
 
 // LeasesKey returns the key of the leases of one shard.
 func (s *Store) LeasesKey() string { return s.keys.leases[0] }
+
+// Options returns the options of the client for a URL and a login.
+func Options(url string, l Login) (*redis.UniversalOptions, error) {
+	o, err := options(url)
+	if err != nil {
+		return nil, err
+	}
+	return o, l.login().apply(o)
+}

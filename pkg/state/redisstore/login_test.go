@@ -1,6 +1,9 @@
 package redisstore_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,5 +18,33 @@ func TestTLSNeedsItsURL(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "does not begin with rediss://") {
 			t.Errorf("Open(%q) = %v", url, err)
 		}
+	}
+}
+
+// Each connection reads the files of user and password again. Those in the URL take their place.
+func TestFilesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	file := func(name string) redisstore.Secret {
+		return redisstore.Secret{Name: name, File: filepath.Join(t.TempDir(), "value")}
+	}
+	login := redisstore.Login{User: file("USER"), Password: file("PASSWORD")}
+	write := func(user, password string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(login.User.File, []byte(user), 0o600), os.WriteFile(login.Password.File, []byte(password), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("gateway", "old")
+	o, err := redisstore.Options("redis://127.0.0.1/0", login)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("worker", "new")
+	if user, password := o.CredentialsProvider(); user != "worker" || password != "new" {
+		t.Errorf("user %s, password %s", user, password)
+	}
+	o, err = redisstore.Options("redis://admin:url@127.0.0.1/0", login)
+	if err != nil || o.CredentialsProvider != nil || o.Username != "admin" || o.Password != "url" {
+		t.Errorf("with a login in the URL: user %s, password %s, %v", o.Username, o.Password, err)
 	}
 }
