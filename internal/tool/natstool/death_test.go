@@ -197,3 +197,34 @@ func TestLargeProgress(t *testing.T) {
 		t.Errorf("Call = %+v, %v, with %d progress texts: %.20q", r, err, len(got), got)
 	}
 }
+
+// A disconnection during a call only delays that a death is noticed.
+func TestInstanceDiesAfterReconnection(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	service, err := server.Conn("service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Close)
+	back := make(chan struct{}, 10)
+	caller, err := nats.Connect(server.URL(), nats.ReconnectWait(time.Millisecond), nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	instances(t, service, "t", func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{toolkit.HeartbeatHeader: {"1"}, toolkit.ProgressHeader: {`"begun"`}}})
+	}, answer)
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
+	defer cancel()
+	r, err := natstool.New(caller, prefix).WithHeartbeat(20*time.Millisecond).Call(ctx, tool.Call{Name: "t", Idempotent: true, Progress: func(string) {
+		if err := caller.ForceReconnect(); err != nil {
+			t.Error(err)
+		}
+		<-back
+	}})
+	if err != nil || r.Content != "done" {
+		t.Errorf("Call = %+v, %v, want the answer of another instance", r, err)
+	}
+}
