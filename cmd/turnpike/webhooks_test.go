@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +124,69 @@ func TestWebhooksTestThroughWorker(t *testing.T) {
 		s.Close()
 		if got := strings.Join(strings.Fields(out.String()), " "); got != c.out || (err != nil) != (c.failure != "") || err != nil && !strings.Contains(err.Error(), c.failure) {
 			t.Errorf("printed %q, %v; want %q, %q", got, err, c.out, c.failure)
+		}
+	}
+}
+
+// The commands about dead events leave letters of other kinds alone, and --all replays only those that can be replayed.
+func TestWebhooksLeaveOtherLetters(t *testing.T) {
+	t.Parallel()
+	letter := func(seq, kind, status string) string {
+		return fmt.Sprintf(`{"seq":%s,"kind":%q,"status":%q,"run_id":"run_%s"}`, seq, kind, status, seq)
+	}
+	var replayed []string
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/dead", func(w http.ResponseWriter, r *http.Request) {
+		switch after := r.FormValue("after"); after {
+		case "0":
+			fmt.Fprintf(w, `{"items":[%s,%s,%s],"next_cursor":"4"}`, letter("1", "webhook", "open"), letter("2", "poisoned", "open"), letter("4", "webhook", "closed"))
+		case "4":
+			fmt.Fprintf(w, `{"items":[%s,%s],"next_cursor":null}`, letter("5", "submission", "open"), letter("7", "webhook", "open"))
+		default:
+			t.Errorf("letters after %s", after)
+		}
+	})
+	mux.HandleFunc("GET /v1/dead/{seq}", func(w http.ResponseWriter, r *http.Request) {
+		kind := map[string]string{"1": "webhook", "2": "poisoned", "4": "webhook"}[r.PathValue("seq")]
+		fmt.Fprint(w, letter(r.PathValue("seq"), kind, "open"))
+	})
+	mux.HandleFunc("POST /v1/dead/{seq}/replay", func(w http.ResponseWriter, r *http.Request) {
+		replayed = append(replayed, r.PathValue("seq"))
+		if r.PathValue("seq") == "1" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"code":"not_replayable","title":"no receiver","detail":"no receiver","status":409}`)
+			return
+		}
+		fmt.Fprint(w, letter(r.PathValue("seq"), "webhook", "replayed"))
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	for _, test := range []struct {
+		args     string
+		replayed []string
+		lines    string // the first word of each line
+		failure  string
+	}{
+		{"webhooks ls", nil, "LETTER 1 4 7", ""},
+		{"webhooks ls --open", nil, "LETTER 1 7", ""},
+		{"dead ls --open", nil, "LETTER 1 2 5 7", ""},
+		{"webhooks replay --all", []string{"1", "7"}, "7", "no receiver"},
+		{"webhooks replay 4", []string{"4"}, "4", ""},
+		{"webhooks replay 4 2", nil, "", "letter 2 has the kind poisoned"},
+		{"webhooks replay 4 --all", nil, "", "--all are both given"},
+		{"webhooks replay", nil, "", "no dead letter is selected"},
+		{"dead replay --all", []string{"1", "2", "5", "7"}, "2 5 7", "no receiver"},
+		{"dead replay 4 2", []string{"4", "2"}, "4 2", ""},
+	} {
+		replayed = nil
+		out, err := says(t, api.New(s.URL), strings.Fields(test.args)...)
+		var lines []string
+		for line := range strings.Lines(out) {
+			lines = append(lines, strings.Fields(line)[0])
+		}
+		if !slices.Equal(replayed, test.replayed) || strings.Join(lines, " ") != test.lines || (err == nil) != (test.failure == "") || err != nil && !strings.Contains(err.Error(), test.failure) {
+			t.Errorf("%s replayed %q and printed %q, %v; want %+v", test.args, replayed, out, err, test)
 		}
 	}
 }
