@@ -118,7 +118,7 @@ func executeIn(ctx context.Context, t *testing.T, c *api.Client, in io.Reader, o
 		return err
 	}
 	e := newEnv(out, out, line.Output == "json", false)
-	e.ctx, e.client, e.in = ctx, c, in
+	e.ctx, e.client, e.in, e.tenant = ctx, c, in, line.Tenant
 	return parsed.Run(e)
 }
 
