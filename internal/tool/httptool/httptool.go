@@ -25,10 +25,6 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
 
-// overlap is the number of bytes that are read beyond the limit, so that a secret across the limit is redacted before
-// the text is cut.
-const overlap = 4 << 10
-
 // maxSkipped is the maximum number of bytes of an oversized response that are read only to measure it.
 const maxSkipped = 4 << 20
 
@@ -183,14 +179,20 @@ func (c *Caller) send(req *http.Request, f *filler, call tool.Call) (tool.Result
 			return tool.Error(req.URL.Hostname() + " answered with a file, and the worker has no memory for it now. Repeat the request later; it may have had an effect, so check that first. The operator can raise TURNPIKE_ANSWERS_MIB"), nil
 		}
 	}
-	body, size, err := read(resp, limit+overlap)
+	body, size, err := read(resp, limit)
 	if err != nil {
 		if ctx := req.Context(); ctx.Err() != nil {
 			return tool.Result{}, ctx.Err()
 		}
 		return tool.Error(f.redact(fmt.Sprintf("the answer of %s was not received in full: %s. The request may have had an effect: check that before you repeat it", req.URL.Hostname(), guard.Text(err)))), nil
 	}
-	body = []byte(f.redact(string(body))) // images too: a server may send any bytes as an image
+	secrets := secret.New(f.secrets...)
+	if size > limit {
+		shown, _ := secrets.Cut(string(body)) // it may end with the beginning of a secret
+		body = []byte(shown)
+	} else {
+		body = []byte(secrets.Redact(string(body))) // images too: a server may send any bytes as an image
+	}
 	if picture {
 		if size > limit {
 			return tool.Error(fmt.Sprintf("%s answered with an image of more than %d bytes, the maximum: request a smaller image, or an answer that contains its URL", req.URL.Hostname(), limit)), nil

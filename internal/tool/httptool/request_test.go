@@ -48,6 +48,25 @@ func TestArgumentsStayInThePath(t *testing.T) {
 	}
 }
 
+// A response that is cut within a secret ends before that secret, however often the response repeats it.
+func TestSecretsAcrossTheLimit(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	mux.HandleFunc("/repeat", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, strings.Repeat("é", 20), strings.Repeat(r.Header.Get("X-Key"), 100))
+	})
+	r := httptool.Request{URL: "http://" + at + "/repeat", Headers: map[string]string{"X-Key": "secret://KEY"}}
+	for limit, want := range map[int]string{
+		39: strings.Repeat("é", 19), 40: strings.Repeat("é", 20), 41: strings.Repeat("é", 20), 239: strings.Repeat("é", 20) + "[redacted]",
+		1000: strings.Repeat("é", 20) + strings.Repeat("[redacted]", 9),
+	} {
+		got, err := caller(t, at).Tool(r, func(string, string) (string, error) { return strings.Repeat("s3cr&t0123", 10), nil }).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`), MaxResult: limit})
+		if err != nil || got.IsError || got.Content != want || got.Bytes != 10_040 {
+			t.Errorf("limit %d: %q of %d bytes, %v; want %q", limit, got.Content, got.Bytes, err, want)
+		}
+	}
+}
+
 // A secret that a server sends back as an image or a file, or in their type, does not reach the history.
 func TestSecretsInContent(t *testing.T) {
 	t.Parallel()
