@@ -209,7 +209,7 @@ func TestPicture(t *testing.T) {
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	at, mux := echo(t)
-	mux.HandleFunc("/secret/invoice.pdf", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/secret/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/pdf")
 		_, _ = w.Write([]byte("%PDF\xff"))
 	})
@@ -227,6 +227,11 @@ func TestDocument(t *testing.T) {
 	got := call("/secret/invoice.pdf", nil)
 	if want := tool.File("file.pdf", "application/pdf", []byte("%PDF\xff")); got.IsError || len(got.Files) != 1 || got.Files[0].Data != want.Data || got.Files[0].Name != want.Name {
 		t.Errorf("Call = %+v", got)
+	}
+	for _, path := range []string{"/secret/a.k3yk3y", "/secret/a.k-y", "/secret/a", "/secret/a."} {
+		if got := call(path, nil); len(got.Files) != 1 || got.Files[0].Name != tool.File("", "application/pdf", nil).Name {
+			t.Errorf("%s: %+v", path, got)
+		}
 	}
 	if got := call("/large", nil); !got.IsError || !strings.Contains(got.Content, "a file of more than 8388608 bytes, the maximum: request a smaller file") {
 		t.Errorf("Call = %.200q", got.Content)

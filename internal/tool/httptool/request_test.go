@@ -1,10 +1,12 @@
 package httptool_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -63,6 +65,49 @@ func TestSecretsAcrossTheLimit(t *testing.T) {
 		got, err := caller(t, at).Tool(r, func(string, string) (string, error) { return strings.Repeat("s3cr&t0123", 10), nil }).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`), MaxResult: limit})
 		if err != nil || got.IsError || got.Content != want || got.Bytes != 10_040 {
 			t.Errorf("limit %d: %q of %d bytes, %v; want %q", limit, got.Content, got.Bytes, err, want)
+		}
+	}
+}
+
+// Content of exactly its limit is whole. Only content of a success is an image or a file, and these take memory by their
+// size.
+func TestContentAtItsLimit(t *testing.T) {
+	t.Parallel()
+	at, mux := echo(t)
+	image := base64.StdEncoding.DecodedLen(tool.MaxImageBytes)
+	for name, test := range map[string]struct {
+		kind         string
+		status, size int
+		grown        int64
+		full         bool
+		want         string // the content, or the parts
+	}{
+		"text":                    {kind: "text/plain", status: 200, size: 100, want: strings.Repeat("s", 100)},
+		"image":                   {kind: "image/png", status: 200, size: image, grown: 2 * tool.MaxImageBytes, want: "1 images, 0 files"},
+		"large image":             {kind: "image/png", status: 200, size: image + 1, grown: 2 * tool.MaxImageBytes, want: "an image of more than"},
+		"image without memory":    {kind: "image/png", status: 200, size: 1, grown: 2 * tool.MaxImageBytes, full: true, want: "no memory for it now"},
+		"image of an error":       {kind: "image/png", status: 404, size: 1, want: "answered 404 Not Found: s"},
+		"file":                    {kind: "application/pdf", status: 200, size: tool.MaxFileBytes, grown: 4 * tool.MaxFileBytes, want: "0 images, 1 files"},
+		"small file":              {kind: "audio/wav", status: 200, size: 10, grown: 40, want: "0 images, 1 files"},
+		"file of an error":        {kind: "application/pdf", status: 500, size: 1, want: "answered 500 Internal Server Error: s"},
+		"text of a failed server": {kind: "text/plain", status: 500, size: 100, want: strings.Repeat("s", 100)},
+	} {
+		path := "/" + strings.ReplaceAll(name, " ", "-")
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", test.kind)
+			w.Header().Set("Content-Length", strconv.Itoa(test.size))
+			w.WriteHeader(test.status)
+			_, _ = w.Write(bytes.Repeat([]byte("s"), test.size)) // also the beginning of the secret
+		})
+		r := httptool.Request{URL: "http://" + at + path, Headers: map[string]string{"X-Key": "secret://KEY"}}
+		var grown int64
+		got, err := caller(t, at).Tool(r, secrets).Call(t.Context(), tool.Call{Arguments: json.RawMessage(`{}`), MaxResult: 100, Grow: func(n int64) bool { grown += n; return !test.full }})
+		text := got.Content
+		if n := len(got.Images) + len(got.Files); n > 0 {
+			text += fmt.Sprintf("%d images, %d files", len(got.Images), len(got.Files))
+		}
+		if err != nil || !strings.Contains(text, test.want) || grown != test.grown || got.Bytes != 0 {
+			t.Errorf("%s: %.200q, of %d bytes, with %d bytes of memory, %v; want %q with %d", name, text, got.Bytes, grown, err, test.want, test.grown)
 		}
 	}
 }
