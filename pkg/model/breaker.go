@@ -91,7 +91,7 @@ func (b *Breakers) Done(name string, err *Error) {
 		b.byName[name] = c
 	}
 	c.failures++
-	if c.trying || c.failures >= b.policy.Failures {
+	if c.failures >= b.policy.Failures {
 		c.openTill = time.Now().Add(b.policy.Rest)
 	}
 	c.trying = false

@@ -129,7 +129,7 @@ func TestHosting(t *testing.T) {
 // Uses cost the price in the operator's file, or else the list price of the model's maker.
 func TestPricesOfUses(t *testing.T) {
 	t.Parallel()
-	own, err := ParsePrices([]byte("m: {input: 1, output: 1, web_search: 0.5, code_execution: 0}\nclaude-x: {input: 1, output: 1}\n"))
+	own, err := ParsePrices([]byte("m: {input: 1, output: 1, web_search: 0.5, web_fetch: 0.25, code_execution: 0}\nclaude-x: {input: 1, output: 1}\nmaker/Gemini-3-pro: {input: 1, output: 1}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestPricesOfUses(t *testing.T) {
 		prices Prices
 		model  string
 		want   state.MicroUSD
-	}{{own, "m", 1_500_000}, {own, "claude-x", 30_000}, {DefaultPrices(), "gpt-5-mini", 60_000}, {DefaultPrices(), "gemini-2.5-flash", 105_000}} {
+	}{{own, "m", 2_000_000}, {own, "claude-x", 30_000}, {own, "maker/Gemini-3-pro", 42_000}, {DefaultPrices(), "gpt-5-mini", 60_000}, {DefaultPrices(), "gemini-2.5-flash", 105_000}} {
 		if got := tt.prices.Cost(tt.model, u); got == nil || *got != tt.want {
 			t.Errorf("%s: %v, want %d", tt.model, got, tt.want)
 		}
@@ -146,8 +146,10 @@ func TestPricesOfUses(t *testing.T) {
 	if got := own.Cost("m", state.Usage{WebSearches: 1 << 62}); *got < 0 {
 		t.Errorf("an absurd count costs %d", *got)
 	}
-	if _, err := ParsePrices([]byte("m: {input: 1, output: 1, web_search: -1}")); err == nil || !strings.Contains(err.Error(), "m: web_search: -1 is not between 0 and") {
-		t.Errorf("a negative price: %v", err)
+	for _, price := range []string{"-1", "100.01"} {
+		if _, err := ParsePrices([]byte("m: {input: 1, output: 1, web_search: " + price + "}")); err == nil || !strings.Contains(err.Error(), "m: web_search: "+price+" is not between 0 and 100: ") {
+			t.Errorf("a price of %s: %v", price, err)
+		}
 	}
 }
 

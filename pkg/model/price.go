@@ -89,7 +89,7 @@ func (p Prices) CacheExpired(model string, u state.Usage) *state.MicroUSD {
 		return nil
 	}
 	u.CacheReadTokens += u.CacheExpiredTokens
-	u.CacheWriteTokens = max(0, u.CacheWriteTokens-u.CacheExpiredTokens)
+	u.CacheWriteTokens -= u.CacheExpiredTokens // Cost takes a negative number for 0
 	more := max(0, *paid-*p.Cost(model, u))
 	return &more
 }

@@ -54,7 +54,7 @@ func TestParsePrices(t *testing.T) {
 // A prompt beyond the limit has the higher rates for all of its tokens.
 func TestPriceOfLongPrompts(t *testing.T) {
 	t.Parallel()
-	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 0.1, above: {tokens: 1000, input: 2, output: 20, cache_read: 0.2}}"))
+	p, err := model.ParsePrices([]byte("m: {input: 1, output: 10, cache_read: 0.1, web_search: 0.5, above: {tokens: 1000, input: 2, output: 20, cache_read: 0.2}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,9 @@ func TestPriceOfLongPrompts(t *testing.T) {
 		{state.Usage{InputTokens: 1000, OutputTokens: 100}, 1000 + 1000},
 		{state.Usage{InputTokens: 1001, OutputTokens: 100}, 2002 + 2000},
 		{state.Usage{InputTokens: 2000, CacheReadTokens: 1500, OutputTokens: 0}, 1000 + 300},
+		{state.Usage{InputTokens: 1, CacheReadTokens: 1}, 1},                                   // rounded up
+		{state.Usage{InputTokens: 2000, WebSearches: 3}, 4000 + 1_500_000},                     // the price of a search does not depend on it
+		{state.Usage{InputTokens: 1, CacheReadTokens: 600, CacheWriteTokens: 600}, 120 + 1200}, // a server that omits cached tokens
 	} {
 		if got := p.Cost("m", c.usage); got == nil || *got != c.want {
 			t.Errorf("cost of %+v = %v, want %d", c.usage, got, c.want)
