@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -8,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 )
@@ -51,6 +55,76 @@ func TestWaitBatchReportsSecondWaits(t *testing.T) {
 	}
 	if reports != 2 {
 		t.Errorf("%d reports, want 2", reports)
+	}
+}
+
+// A run that was in flight since is reported again, also with the same reason. Nothing is reported of a run that has
+// ended or was deleted after the batch was read.
+func TestWaitBatchReportsWhatStands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const approval, answer, running, completed = `"waiting","reason":"waiting_approval"`, `"waiting","reason":"waiting_human_input"`, `"running"`, `"completed"`
+		steps := []struct{ inBatch, itself string }{
+			{approval, `"waiting"`}, {approval, `"waiting"`}, {running, running}, {approval, `"waiting"`}, {answer, completed}, {completed, completed}, {completed, completed},
+		}
+		read := 0
+		network := roundTrip(func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			switch r.URL.Path {
+			case "/v1/batches/batch_x":
+				read++
+				done := strconv.FormatBool(read == len(steps))
+				_, _ = w.WriteString(`{"id":"batch_x","done":` + done + `,"items":[{"id":"run_gone","status":"completed"},{"id":"run_a","status":` + steps[read-1].inBatch + `}]}`)
+			case "/v1/runs/run_a":
+				_, _ = w.WriteString(`{"id":"run_a","status":` + steps[read-1].itself + `}`)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = w.WriteString(`{"status":404,"code":"not_found"}`)
+			}
+			return w.Result(), nil
+		})
+		var told []int
+		_, err := api.NewWithHTTP("", &http.Client{Transport: network}).WaitBatch(t.Context(), "batch_x", func(api.Batch, api.Run) { told = append(told, read) })
+		if want := []int{1, 4, 6}; err != nil || !slices.Equal(told, want) {
+			t.Errorf("the reads %v of the batch are reported, %v; want %v", told, err, want)
+		}
+	})
+}
+
+// With an error WaitBatch returns the last batch that it has read. It takes a page that is no gateway's for one of a
+// proxy if the gateway has answered before.
+func TestWaitBatchReturnsTheLast(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		want   error
+	}{
+		"refused":   {http.StatusNotFound, `{"status":404,"code":"batch_not_found"}`, api.ErrNotFound},
+		"a proxy":   {http.StatusNotFound, "<html>", context.DeadlineExceeded},
+		"cancelled": {http.StatusOK, `{"id":"batch_x","done":false,"total":3}`, context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			read := 0
+			network := roundTrip(func(r *http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				if read++; read == 1 {
+					_, _ = w.WriteString(`{"id":"batch_x","done":false,"total":3}`)
+				} else {
+					w.WriteHeader(test.status)
+					_, _ = w.WriteString(test.body)
+				}
+				resp := w.Result()
+				resp.Request = r
+				return resp, nil
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			b, err := api.NewWithHTTP("", &http.Client{Transport: network}).WaitBatch(ctx, "batch_x", nil)
+			if !errors.Is(err, test.want) || b.ID != "batch_x" {
+				t.Errorf("%s: %+v, %v after %d reads; want the first batch and %v", name, b, err, read, test.want)
+			}
+		})
 	}
 }
 
