@@ -313,6 +313,7 @@ instructions: |
   here
 tools:
   - {name: at, async: yes, schema: {type: object, properties: {x: &number {type: number}, y: *number, No: {enum: ["no"]}}}}
+  - {name: by, schema: {properties: {on: {properties: {off: {}}}}, type: object}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -320,6 +321,9 @@ tools:
 	want := `{"properties":{"No":{"enum":["no"]},"x":{"type":"number"},"y":{"type":"number"}},"type":"object"}`
 	if diff := cmp.Diff(want, string(def.Tools[0].Schema)); diff != "" || !def.Tools[0].Async || def.Instructions != "n: is not a key\nhere\n" {
 		t.Errorf("schema, of %+v:\n%s", def, diff)
+	}
+	if got := string(def.Tools[1].Schema); got != `{"properties":{"on":{"properties":{"off":{}}}},"type":"object"}` {
+		t.Errorf("the schema of the second tool is %s", got)
 	}
 	if _, err := agent.Parse([]byte("model: {n: 1, \"n\": 2}")); err == nil {
 		t.Error("a duplicate key is accepted")
