@@ -140,6 +140,24 @@ func TestHostedTools(t *testing.T) {
 	}
 }
 
+// Each setting of a tool that Anthropic runs is in the request.
+func TestHostedSettings(t *testing.T) {
+	t.Parallel()
+	body, _ := exchanged(t, model.Request{Model: "m", Messages: []state.Message{state.UserText("hi")}, ProviderTools: []model.ProviderTool{
+		{Name: model.WebSearch, Settings: json.RawMessage(`{"blocked_domains":["a.example"],"user_location":{"region":"R","country":"PT","timezone":"Europe/Lisbon"}}`)},
+		{Name: model.WebFetch, MaxUses: 2, Settings: json.RawMessage(`{"allowed_domains":["b.example"],"citations":false}`)},
+		{Name: model.WebFetch, Settings: json.RawMessage(`{"blocked_domains":["c.example","d.example"]}`)},
+	}}, lines([]string{done("end_turn")})...)
+	want := []any{
+		map[string]any{"type": "web_search_20250305", "name": "web_search", "blocked_domains": []any{"a.example"}, "user_location": map[string]any{"type": "approximate", "region": "R", "country": "PT", "timezone": "Europe/Lisbon"}},
+		map[string]any{"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 2.0, "allowed_domains": []any{"b.example"}, "citations": map[string]any{"enabled": false}},
+		map[string]any{"type": "web_fetch_20250910", "name": "web_fetch", "blocked_domains": []any{"c.example", "d.example"}, "cache_control": map[string]any{"type": "ephemeral"}},
+	}
+	if diff := cmp.Diff(any(want), body["tools"]); diff != "" {
+		t.Errorf("tools (-want +got):\n%s", diff)
+	}
+}
+
 // If Anthropic runs other tools, a structured answer comes through a tool: citations cannot be in an enforced
 // answer. The model is not forced to call it before it has searched.
 func TestHostedWithSchema(t *testing.T) {
