@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -148,5 +149,48 @@ func TestProgressHasNoSecrets(t *testing.T) {
 	}
 	if want := "0: half of " + secret.Redacted; told != want {
 		t.Errorf("progress %q, want %q", told, want)
+	}
+}
+
+// Calls with other credentials, or of another tenant, use another session.
+func TestSessionsAreNotShared(t *testing.T) {
+	t.Parallel()
+	server := newServer()
+	add(server, "where", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text("a key of %d bytes", len(r.Extra.Header.Get("X-Key"))) // the key itself would be redacted
+	})
+	at := overHTTP(t, server) // closed after the caller
+	c, value := caller(t, Config{}), "first"
+	at.Headers = map[string]string{"X-Key": "secret://KEY"}
+	resolve := func(string, string) (string, error) { return value, nil }
+	l, err := c.List(t.Context(), "", at, resolve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rotated := range []string{"first", "second one", "first"} {
+		value = rotated
+		if got, want := try(t, c.Tool(at, "where", nil, l, resolve), tool.Call{}).Content, fmt.Sprintf("a key of %d bytes", len(value)); got != want {
+			t.Errorf("the server gets %q, want %q", got, want)
+		}
+	}
+	keys := map[string]string{}
+	for name, one := range map[string]struct {
+		tenant string
+		server Server
+	}{
+		"first":         {"a", Server{URL: "https://x", Headers: map[string]string{"K": "v"}}},
+		"another value": {"a", Server{URL: "https://x", Headers: map[string]string{"K": "w"}}},
+		"another name":  {"a", Server{URL: "https://x", Headers: map[string]string{"L": "v"}}},
+		"another URL":   {"a", Server{URL: "https://y", Headers: map[string]string{"K": "v"}}},
+		"of a tenant":   {"b", Server{URL: "https://x", Headers: map[string]string{"K": "v"}}},
+		"program":       {"a", Server{Command: []string{"p", "ab"}, Env: map[string]string{"K": "v"}}},
+		"its arguments": {"a", Server{Command: []string{"p", "a", "b"}, Env: map[string]string{"K": "v"}}},
+		"its variables": {"a", Server{Command: []string{"p", "ab"}, Env: map[string]string{"K": "w"}}},
+	} {
+		key := target{Server: one.server}.key(one.tenant)
+		if other, taken := keys[key]; taken {
+			t.Errorf("%s and %s share their sessions", name, other)
+		}
+		keys[key] = name
 	}
 }
