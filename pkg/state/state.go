@@ -400,7 +400,7 @@ func (s State) Append(e Entry) State {
 	return s
 }
 
-// Extend is Append in place, without a copy of the state and the entry: for the owner of s, while nobody else reads s.
+// Extend is Append in place, without a copy of the state and the entry. The caller must be the only reader of s.
 // It sets e.Seq.
 func (s *State) Extend(e *Entry) {
 	e.Seq = s.LogLen() + 1
@@ -481,7 +481,7 @@ func (s State) Move(r Reason, e Entry) (State, error) {
 	return s, nil
 }
 
-// Advance is Move in place, without a copy of the state and the entry: for the owner of s, while nobody else reads s.
+// Advance is Move in place, without a copy of the state and the entry. The caller must be the only reader of s.
 // An error leaves s unchanged.
 func (s *State) Advance(r Reason, e *Entry) error {
 	to, err := legal(s.Status, r)
