@@ -156,6 +156,9 @@ func TestPsReadsOn(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(got), &page) != nil || len(page.Items) != 3 || page.NextCursor == nil || page.Items[2].ID != wanted[2] {
 		t.Errorf("ps --limit 3 -o json printed %s, %v", got, err)
 	}
+	if got, err := says(t, c, "ps", "-q", "--limit", "3"); err != nil || strings.Count(got, "\n") != 3 {
+		t.Errorf("ps --limit 3 printed %q, %v", got, err)
+	}
 	if got, err := says(t, c, "-o", "json", "ps", "--agent", "none", "--limit", "1"); err != nil || !strings.Contains(got, `"items": []`) {
 		t.Errorf("for no run: %s, %v", got, err)
 	}

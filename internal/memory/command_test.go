@@ -216,6 +216,16 @@ func TestConflict(t *testing.T) {
 		t.Errorf("a run that has not read the file: %v", err)
 	}
 
+	// A run that renames a file knows it under its new path.
+	d = &memory.Directory{Files: map[string]memory.File{}}
+	do(d, "1", `{"command":"create","path":"/memories/b","file_text":"x\n"}`)
+	rename := `{"command":"rename","old_path":"/memories/b","new_path":"/memories/a"}`
+	renamed := do(d, "2", rename)
+	do(d, "3", `{"command":"insert","path":"/memories/a","insert_line":1,"insert_text":"y"}`) // run_1
+	if err := change("4", "run_2", history([2]string{rename, renamed})); err == nil || !strings.Contains(err.Error(), "has version 3, not 2") {
+		t.Errorf("a file that another run has changed since it was renamed: %v", err)
+	}
+
 	// A command for a directory is about all files in it.
 	d = &memory.Directory{Files: map[string]memory.File{}}
 	do(d, "1", `{"command":"create","path":"/memories/a/b","file_text":"x\n"}`)

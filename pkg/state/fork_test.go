@@ -24,6 +24,8 @@ func TestHistoryThrough(t *testing.T) {
 	whole := append([]state.Entry{submitted, at(1, said("a1")), reflected(1, 0.5), at(2, said("a2"))}, rest...)
 	short := append([]state.Entry{checkpoint}, rest...)
 	open := []state.Entry{submitted, at(1, said("a1", "c1", "c2")), at(1, done("c1"))}
+	reused := at(1, done("c2"))
+	reused.Type = state.EntryReused
 	for _, c := range []struct {
 		log        []state.Entry
 		turn       int
@@ -42,6 +44,7 @@ func TestHistoryThrough(t *testing.T) {
 		{short[:1], 4, "", 0},
 		{open, 1, "", 0},
 		{append(open[:3:3], at(1, done("c2"))), 1, "u1 a1 r-c1 r-c2", 0},
+		{append(open[:3:3], reused), 1, "u1 a1 r-c1 r-c2", 0},
 		{append(open[:3:3], state.Entry{Type: state.EntryTombstoned, Turn: 1, MessageIDs: []string{"a1", "r-c1"}}), 1, "u1", 0}, // rolled back
 	} {
 		h, err := state.HistoryThrough(c.log, c.turn)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/gateway/stream"
 	"github.com/turnpike-dev/turnpike/internal/sse"
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/bus/membus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
@@ -90,5 +92,53 @@ func TestChangeWhileAReaderResumes(t *testing.T) {
 		if want := []string{"queued", api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
 			t.Errorf("the reader gets %v, want %v", got, want)
 		}
+	})
+}
+
+// watched is a bus that counts the watches in force.
+type watched struct {
+	*membus.Bus
+
+	watches *atomic.Int64
+}
+
+func (w watched) WatchAll(ctx context.Context, fn func(string, state.RunID)) (func(), error) {
+	stop, err := w.Bus.WatchAll(ctx, fn)
+	w.watches.Add(1)
+	return func() { w.watches.Add(-1); stop() }, err
+}
+
+// A gateway watches changes while someone reads them, and again if a reader comes long after the last one has left.
+func TestReaderAfterTheLastFeedHasEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		var watches atomic.Int64
+		feeds := stream.NewFeeds(r.store, watched{r.bus, &watches}, slog.New(slog.DiscardHandler), r.quit)
+		h := stream.NewTenantHandler(r.follow(r.store), r.store, feeds, stream.Admission{
+			Callers: allowed{}, Quota: limit.NewQuota("streams", "x", 1, 1), Readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}), Log: slog.New(slog.DiscardHandler),
+		})
+		read := func() (leave func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: r.first.Tenant, Roles: access.Roles()}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- h.Get(httptest.NewRecorder(), httptest.NewRequestWithContext(access.NewContext(ctx, c), http.MethodGet, "/v1/events", nil))
+			}()
+			time.Sleep(time.Second) // the bubble's clock
+			return func() { cancel(); <-ended }
+		}
+		for range 2 {
+			leave := read()
+			if n := watches.Load(); n != 1 {
+				t.Fatalf("with a reader %d watches are in force, want 1", n)
+			}
+			leave()
+			time.Sleep(time.Hour)
+			if n := watches.Load(); n != 0 {
+				t.Fatalf("an hour after the last reader %d watches are in force", n)
+			}
+		}
+		close(r.quit)
 	})
 }
