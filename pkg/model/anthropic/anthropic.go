@@ -62,9 +62,10 @@ func New(cfg Config) *Provider {
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(model.Delta)) (model.Response, error) {
 	// A reasoning model cannot be forced to call a tool. With tool_choice none, it gets the
 	// request for the answer in text instead.
-	r.Messages = settled(r.Messages)
+	messages, whole := settled(r.Messages)
+	r.Messages = messages
 	r, intact := r.Hosting(provider)
-	if !intact {
+	if !whole || !intact {
 		r.Messages = uncited(r.Messages)
 	}
 	thinks := r.Reasoning != "" && r.Reasoning != model.EffortNone

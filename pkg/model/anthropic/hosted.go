@@ -241,15 +241,14 @@ func hostedBlocks(p state.Part) []sdk.ContentBlockParamUnion {
 }
 
 // settled returns messages in which the uses of providers' tools that the API would refuse are text: a use without a
-// result, unless the model continues it, and a result without its use.
-func settled(in []state.Message) []state.Message {
+// result, unless the model continues it, and a result without its use. whole reports that there are none.
+func settled(in []state.Message) (out []state.Message, whole bool) {
 	open, gone := map[string]bool{}, map[string]bool{}
 	for _, m := range in {
 		if m.Role != state.RoleAssistant {
 			for id := range open {
 				gone[id] = true
 			}
-			clear(open)
 			continue
 		}
 		for _, p := range m.Parts {
@@ -271,9 +270,9 @@ func settled(in []state.Message) []state.Message {
 		}
 	}
 	if len(gone) == 0 {
-		return in
+		return in, true
 	}
-	out := slices.Clone(in)
+	out = slices.Clone(in)
 	for i, m := range out {
 		parts := slices.Clone(m.Parts)
 		for j, p := range parts {
@@ -283,7 +282,7 @@ func settled(in []state.Message) []state.Message {
 		}
 		out[i].Parts = parts
 	}
-	return out
+	return out, false
 }
 
 // uncited returns messages without citations: these refer to blocks that are not sent.

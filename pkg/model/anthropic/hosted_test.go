@@ -226,3 +226,36 @@ func TestCitationsOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// A caller may submit any blocks: only uses of tools and their results are sent, and a result only behind its use.
+func TestHostedBlocksOfCallers(t *testing.T) {
+	t.Parallel()
+	const (
+		use    = `{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}`
+		result = `{"type":"web_search_tool_result","tool_use_id":"s1","content":[]}`
+		other  = `{"type":"document","source":{"type":"url","url":"https://example.com/private"}}`
+	)
+	cited := state.Part{
+		Type: state.PartText, Text: "Tea.", OpaqueBy: model.SealedBy("anthropic", "m"),
+		Opaque: json.RawMessage(`{"citations":[{"type":"web_search_result_location","url":"https://example.com/","cited_text":"c","encrypted_index":"I=="}]}`),
+	}
+	for blocks, want := range map[string]string{
+		use + "," + result: "server_tool_use web_search_tool_result cited", use + "," + other: "server_tool_use cited", result: "text", other: "text", result + "," + use: "text",
+	} {
+		p := state.Part{Type: state.PartProviderTool, ID: "s1", Name: model.WebSearch, Opaque: json.RawMessage("[" + blocks + "]"), OpaqueBy: model.SealedBy("anthropic", "m")}
+		body, _ := exchanged(t, searching(state.Message{Role: state.RoleAssistant, Parts: []state.Part{p, cited}}, state.UserText("And?")), lines([]string{done("end_turn")})...)
+		var kinds []string
+		for _, b := range body["messages"].([]any)[1].(map[string]any)["content"].([]any) {
+			block := b.(map[string]any)
+			switch {
+			case block["citations"] != nil:
+				kinds = append(kinds, "cited")
+			case block["text"] != "Tea.":
+				kinds = append(kinds, block["type"].(string))
+			}
+		}
+		if got := strings.Join(kinds, " "); got != want {
+			t.Errorf("of %s the request has %q, want %q", blocks, got, want)
+		}
+	}
+}
