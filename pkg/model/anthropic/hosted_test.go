@@ -227,6 +227,76 @@ func TestCitationsOfOthers(t *testing.T) {
 	}
 }
 
+// People, and models of other families, read what a tool returned. A use without code has no content.
+func TestHostedResults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		kind, tool, result, content string
+		failed                      bool
+	}{
+		{"web_search_tool_result", "web_search", `[{"title":"A","url":"https://a.example/"},{"title":"B","url":"https://b.example/"}]`, "A\nhttps://a.example/\nB\nhttps://b.example/", false},
+		{"web_search_tool_result", "web_search", `{"type":"web_search_tool_result_error","error_code":"max_uses_exceeded"}`, "max_uses_exceeded", true},
+		{"web_fetch_tool_result", "web_fetch", `{"type":"web_fetch_result","url":"https://a.example/","content":{"type":"document","title":"A","source":{"type":"text","media_type":"text/plain","data":"Tea."}}}`, "A\nhttps://a.example/\nTea.", false},
+		{"web_fetch_tool_result", "web_fetch", `{"type":"web_fetch_result","url":"https://a.example/","content":{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}}}`, "https://a.example/\n[application/pdf, 8 bytes in base64]", false},
+		{"bash_code_execution_tool_result", "bash_code_execution", `{"type":"bash_code_execution_result","stdout":"out\n","stderr":"err\n","return_code":0,"content":[]}`, "out\n\nerr", false},
+		{"bash_code_execution_tool_result", "bash_code_execution", `{"type":"bash_code_execution_result","stdout":"","stderr":"err","return_code":0}`, "err", false},
+		{"bash_code_execution_tool_result", "bash_code_execution", `{"type":"bash_code_execution_result","stdout":"","stderr":"","return_code":1}`, "exit code 1", true},
+		{"code_execution_tool_result", "code_execution", `{"type":"code_execution_result","stdout":"1","stderr":"","return_code":0}`, "1", false},
+		{"text_editor_code_execution_tool_result", "text_editor_code_execution", `{"type":"text_editor_code_execution_view_result","file_type":"text","content":"line"}`, "line", false},
+		{"text_editor_code_execution_tool_result", "text_editor_code_execution", `{"type":"text_editor_code_execution_create_result","is_file_update":false}`, "", false},
+	} {
+		_, resp := exchanged(t, searching(), lines(
+			hostedUse(0, "u", tt.tool, "{}"), []string{begin(1, `{"type":"`+tt.kind+`","tool_use_id":"u","content":`+tt.result+`}`), end(1), done("end_turn")},
+		)...)
+		if len(resp.Parts) != 1 || resp.Parts[0].Content != tt.content || resp.Parts[0].IsError != tt.failed || resp.Parts[0].Name == "" {
+			t.Errorf("%s: %+v, want %q", tt.result, resp.Parts, tt.content)
+		}
+	}
+}
+
+// A use of an unknown tool, or with half of its arguments, is omitted; a result counts for the use with its id only.
+func TestHostedUsesThatAreOmitted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		use  []string
+		want int // number of parts
+	}{
+		"known":         {hostedUse(0, "u", "web_search", "{}"), 1},
+		"unknown":       {hostedUse(0, "u", "novel_search", "{}"), 1},
+		"half":          {hostedUse(0, "u", "web_search", `{"query":`), 1},
+		"other result":  {hostedUse(0, "v", "web_search", "{}"), 1},
+		"distant block": {append(hostedUse(0, "u", "web_search", "{}"), begin(1, `{"type":"text","text":"hm"}`), end(1)), 3},
+	} {
+		_, resp := exchanged(t, searching(), lines(tt.use, found(2, "u"), []string{done("end_turn")})...)
+		arguments := ""
+		for _, p := range resp.Parts {
+			arguments += p.Arguments
+		}
+		if kept := name == "known" || name == "distant block"; len(resp.Parts) != tt.want || (arguments == "{}") != kept {
+			t.Errorf("%s: %+v", name, resp.Parts)
+		}
+	}
+}
+
+// Citations go back without the field that only responses have. Of more than 64 KiB of them, none is kept.
+func TestCitationsAreBounded(t *testing.T) {
+	t.Parallel()
+	for size, kept := range map[int]bool{60 << 10: true, 64 << 10: false} {
+		citation := `{"type":"web_search_result_location","url":"https://example.com/","title":"T","file_id":null,"cited_text":"` + strings.Repeat("c", size) + `","encrypted_index":"I=="}`
+		_, resp := exchanged(t, searching(), lines([]string{
+			begin(0, `{"type":"text","text":"","citations":[]}`), delta(0, `{"type":"citations_delta","citation":`+citation+`}`), delta(0, `{"type":"text_delta","text":"Tea."}`), end(0), finished,
+		})...)
+		if len(resp.Parts) != 1 || resp.Parts[0].Text != "Tea." || len(resp.Parts[0].Opaque) > 0 != kept {
+			t.Fatalf("%d bytes: %d parts, %d bytes are kept", size, len(resp.Parts), len(resp.Parts[0].Opaque))
+		}
+		body, _ := exchanged(t, searching(state.Message{Role: state.RoleAssistant, Parts: resp.Parts}, state.UserText("And?")), lines([]string{done("end_turn")})...)
+		sent, _ := json.Marshal(body["messages"])
+		if text := string(sent); strings.Contains(text, "encrypted_index") != kept || strings.Contains(text, "file_id") {
+			t.Errorf("%d bytes: the request has %.300s", size, text)
+		}
+	}
+}
+
 // A caller may submit any blocks: only uses of tools and their results are sent, and a result only behind its use.
 func TestHostedBlocksOfCallers(t *testing.T) {
 	t.Parallel()
