@@ -19,3 +19,8 @@ func open(t *testing.T, s modeltest.Script) (model.Provider, model.Request) {
 	url, client := testbed.Model(t, s)
 	return gemini.New(gemini.Config{Client: client}), model.Request{Model: "mock-1", BaseURL: url, APIKey: modeltest.Key}
 }
+
+func TestMemoryOfResponses(t *testing.T) {
+	t.Parallel()
+	modeltest.Memory(t, modeltest.Features{Name: "gemini"}, open)
+}

@@ -27,3 +27,10 @@ func open(api model.API) modeltest.Open {
 		return openai.New(openai.Config{Client: client}), model.Request{Model: "mock-1", API: api, BaseURL: url + "/v1", APIKey: modeltest.Key}
 	}
 }
+
+func TestMemoryOfResponses(t *testing.T) {
+	t.Parallel()
+	for _, api := range []model.API{model.APIChat, model.APIResponses} {
+		modeltest.Memory(t, modeltest.Features{Name: "openai"}, open(api))
+	}
+}
