@@ -57,7 +57,7 @@ func (a *answer) add(p *sdk.GenerateContentResponse, event []byte) {
 	if p.ModelVersion != "" {
 		a.model = p.ModelVersion
 	}
-	if f := p.PromptFeedback; f != nil && f.BlockReason != "" && f.BlockReason != sdk.BlockedReasonUnspecified {
+	if f := p.PromptFeedback; f != nil && !strings.HasSuffix(string(f.BlockReason), "_UNSPECIFIED") { // with another prefix at Vertex AI
 		a.blocked = strings.TrimSpace(string(f.BlockReason) + " " + f.BlockReasonMessage)
 	}
 	a.count(p.UsageMetadata)

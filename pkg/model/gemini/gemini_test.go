@@ -204,3 +204,34 @@ func TestAddress(t *testing.T) {
 		}
 	}
 }
+
+// What the stream says about itself is in the response: the model that answered, and each reason.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	const unspecified = `"promptFeedback":{"blockReason":"BLOCK_REASON_UNSPECIFIED"}`
+	for name, tt := range map[string]struct {
+		body, model, text, message string
+		class                      model.Class
+		estimated                  bool
+	}{
+		"model":               {stream(piece(`{"text":"a"}`, stop)[:len(piece(`{"text":"a"}`, stop))-1] + `,"modelVersion":"served"}`), "served", "a", "", "", false},
+		"no model":            {stream(piece(`{"text":"a"}`, stop)), "gemini-3-pro-preview", "a", "", "", false},
+		"no finish so far":    {stream(piece(`{"text":"a"}`, `,"finishReason":"FINISH_REASON_UNSPECIFIED"`), piece(`{"text":"b"}`, stop)), "gemini-3-pro-preview", "ab", "", "", false},
+		"blocked":             {stream(`{"modelVersion":"served","promptFeedback":{"blockReason":"SAFETY","blockReasonMessage":"unsafe"}}`), "served", "", "(SAFETY unsafe)", model.ContentFilter, false},
+		"blocked by nothing":  {stream(`{` + unspecified + `}`), "gemini-3-pro-preview", "", "ended", model.Transport, false},
+		"unblocked at Vertex": {stream(`{"promptFeedback":{"blockReason":"BLOCKED_REASON_UNSPECIFIED"}}`), "gemini-3-pro-preview", "", "ended", model.Transport, false},
+		"not blocked":         {stream(`{"promptFeedback":{}}`), "gemini-3-pro-preview", "", "ended", model.Transport, false},
+		"counted so far":      {stream(`{"usageMetadata":{"promptTokenCount":9}}`), "gemini-3-pro-preview", "", "ended", model.Transport, true},
+		"finish without text": {stream(piece("", `,"finishReason":"MALFORMED_FUNCTION_CALL"`)), "gemini-3-pro-preview", "", "ended with MALFORMED_FUNCTION_CALL: retry", model.Overloaded, false},
+	} {
+		resp, err := generate(t, serve(t, 200, tt.body))
+		said := ""
+		for _, p := range resp.Parts {
+			said += p.Text
+		}
+		e, failed := errors.AsType[*model.Error](err)
+		if resp.Model != tt.model || said != tt.text || resp.Usage.Estimated != tt.estimated || failed != (tt.class != "") || failed && (e.Class != tt.class || !strings.Contains(e.Message, tt.message)) {
+			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
