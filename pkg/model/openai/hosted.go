@@ -134,7 +134,7 @@ func (a *answer) billed(u state.Usage) state.Usage {
 			containers[item.ContainerID] = true
 		}
 	}
-	if a.last != nil && a.last.JSON.ToolUsage.Valid() && a.last.ToolUsage.JSON.WebSearch.Valid() {
+	if a.last.ToolUsage.JSON.WebSearch.Valid() {
 		u.WebSearches = max(0, a.last.ToolUsage.WebSearch.NumRequests)
 	}
 	u.CodeExecutions = int64(len(containers))
