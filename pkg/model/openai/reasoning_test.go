@@ -83,3 +83,53 @@ func TestReasoningOfEarlierTurns(t *testing.T) {
 		}
 	}
 }
+
+// Thinking is the summary, else the text that other servers send. It goes back only if it is sealed, always with a
+// summary, which the API requires. A call without arguments has an empty object.
+func TestReasoningItems(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ fields, text, back string }{
+		"summary":         {`"summary":[{"type":"summary_text","text":"a"},{"type":"summary_text","text":"b"}],"content":[{"type":"reasoning_text","text":"c"}]`, "a\n\nb", ""},
+		"text":            {`"summary":[],"content":[{"type":"reasoning_text","text":"c"}]`, "c", ""},
+		"nothing":         {`"summary":[]`, "none", ""},
+		"sealed":          {`"summary":[{"type":"summary_text","text":"a"}],"encrypted_content":"gAA="`, "a", `{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"a"}],"encrypted_content":"gAA="}`},
+		"sealed text":     {`"summary":[],"content":[{"type":"reasoning_text","text":"c"}],"encrypted_content":"gAA="`, "c", `{"type":"reasoning","id":"r","summary":[],"encrypted_content":"gAA="}`},
+		"without summary": {`"encrypted_content":"gAA="`, "", `{"type":"reasoning","id":"r","summary":[],"encrypted_content":"gAA="}`},
+	} {
+		base, body := exchange(t, itemDone(`{"type":"reasoning","id":"r",`+tt.fields+`}`), itemDone(`{"type":"function_call","id":"f","call_id":"a","name":"f","arguments":" "}`), completed)
+		r := model.Request{Model: "gpt-5-mini", API: model.APIResponses, BaseURL: base, Messages: []state.Message{state.UserText("hi")}}
+		p := openai.New(openai.Config{})
+		resp, err := p.Generate(t.Context(), r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := "none"
+		for _, p := range resp.Parts {
+			switch p.Type {
+			case state.PartThinking:
+				said = p.Text
+			case state.PartToolCall:
+				if p.Arguments != "{}" {
+					t.Errorf("%s: the call has the arguments %q", name, p.Arguments)
+				}
+			}
+		}
+		if said != tt.text {
+			t.Errorf("%s: the thinking is %q, want %q", name, said, tt.text)
+		}
+		r.Messages = append(r.Messages, state.Message{Role: state.RoleAssistant, Parts: resp.Parts}, state.UserText("And?"))
+		if _, err := p.Generate(t.Context(), r, nil); err != nil {
+			t.Fatal(err)
+		}
+		var want any
+		_ = json.Unmarshal([]byte(tt.back), &want) // nil without one
+		input := (*body)["input"].([]any)
+		got := input[1]
+		if len(input) == 3 { // the call and two messages
+			got = nil
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: sent back (-want +got):\n%s", name, diff)
+		}
+	}
+}
