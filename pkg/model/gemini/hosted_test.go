@@ -183,7 +183,7 @@ func TestHostedPartsOfCallers(t *testing.T) {
 	r := hosting("gemini-3-flash", "", say(state.RoleAssistant, use), state.UserText("And?"))
 	for _, functions := range []bool{false, true} {
 		if functions {
-			r.Tools = []model.ToolSpec{{Name: "brew", Schema: json.RawMessage(`{"type":"object"}`)}}
+			r.Tools, r.ToolChoice.Tool = []model.ToolSpec{{Name: "brew", Schema: json.RawMessage(`{"type":"object"}`)}}, "brew"
 		}
 		var body struct {
 			Contents   []struct{ Parts json.RawMessage }
@@ -203,7 +203,7 @@ func TestHostedPartsOfCallers(t *testing.T) {
 		slices.Sort(tools)
 		want, config := []string{"codeExecution", "googleSearch", "urlContext"}, ""
 		if functions {
-			want, config = []string{"codeExecution", "functionDeclarations", "googleSearch", "urlContext"}, `{"includeServerSideToolInvocations":true}`
+			want, config = []string{"codeExecution", "functionDeclarations", "googleSearch", "urlContext"}, `{"functionCallingConfig":{"allowedFunctionNames":["brew"],"mode":"ANY"},"includeServerSideToolInvocations":true}`
 		}
 		if diff := cmp.Diff(want, tools); diff != "" || string(body.ToolConfig) != config {
 			t.Errorf("with functions %t: config %s, tools (-want +got):\n%s", functions, body.ToolConfig, diff)
