@@ -9,8 +9,8 @@ import (
 )
 
 // Memory tests an adapter of Turnpike's own, which counts what a response keeps. It sends responses that exceed
-// the worker's memory: their texts, thinking, arguments and calls count while they arrive. The connection breaks before an
-// event that repeats all of them. The error has what was received so far, and of this the text.
+// the worker's memory: their texts, thinking, arguments and calls count while they arrive. The connection breaks before
+// an event that repeats all of them. The error has what was received so far, and of this the text.
 func Memory(t *testing.T, f Features, open Open) {
 	e := exercise{f, open}
 	long := strings.Repeat(strings.Repeat("x", 30_000)+" ", 80)
