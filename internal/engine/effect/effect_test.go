@@ -1,6 +1,8 @@
 package effect_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -61,6 +63,37 @@ func TestCallsReserveMemoryForTheirResults(t *testing.T) {
 	s.do(e)
 	if got := reserved.Load(); got < 3<<20 {
 		t.Errorf("%d bytes are reserved for three results of 1 MiB when the first call is made", got)
+	}
+}
+
+// A call names the agent that is responsible for the run, which is the agent of the submission until a handoff: memory
+// with the scope agent is that agent's.
+func TestCallNamesTheResponsibleAgent(t *testing.T) {
+	t.Parallel()
+	for _, active := range []state.AgentRef{{}, {Name: "b", Version: 1}} {
+		s := newStage(t)
+		var by atomic.Value
+		s.tools["read"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			by.Store(c.Agent)
+			return tool.Result{Content: "x"}, nil
+		})
+		s.open(agent.Definition{Tools: []agent.Tool{{Name: "read"}}}, calls("read", "c1"))
+		definition, err := s.store.Agent(t.Context(), state.DefaultTenant, "a", 1)
+		if err == nil {
+			_, err = s.store.PutAgent(t.Context(), state.DefaultTenant, "b", bytes.Replace(definition.Definition, []byte(`"a"`), []byte(`"b"`), 1), false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, ok := s.respond().(loop.RunTools)
+		if !ok {
+			t.Fatalf("effect %T, want RunTools", e)
+		}
+		s.s.Active = active
+		s.do(e)
+		if want := cmp.Or(active.Name, "a"); by.Load() != want {
+			t.Errorf("the call names agent %v, want %s", by.Load(), want)
+		}
 	}
 }
 
