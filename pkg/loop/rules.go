@@ -92,7 +92,8 @@ func (l *ruled) Step(s state.State, ev Event) Decision {
 	t := &Turn{s: s, agent: l.agent}
 	d := l.step(t, ev)
 	if t.err != nil {
-		return Decision{Next: &s, Effect: GiveUp{t.err}}
+		before := s // &s would move s to the heap in every step
+		return Decision{Next: &before, Effect: GiveUp{t.err}}
 	}
 	return d
 }
