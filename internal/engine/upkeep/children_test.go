@@ -34,6 +34,7 @@ type family struct {
 	noisy bool                                    // of the tenant of children
 	runs  map[state.RunID]state.State             // instead of those in the store
 	gone  []state.RunID                           // deleted
+	ends  state.RunID                             // gets an abort once a child is created
 
 	mu      sync.Mutex
 	signals map[state.RunID][]state.Signal
@@ -90,6 +91,11 @@ func (f *family) Create(ctx context.Context, run state.NewRun) (state.Created, e
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.created = append(f.created, run.State.ID)
+	if f.ends != "" && len(f.created) == 1 {
+		if _, err := f.Store.Abort(ctx, f.ends, state.Abort{Reason: "test"}, time.Hour); err != nil {
+			f.t.Error(err)
+		}
+	}
 	made.Noisy = made.Noisy || f.noisy
 	return made, err
 }
@@ -168,6 +174,25 @@ func TestEndingTreeTakesNoChildren(t *testing.T) {
 	f.finalize(f.waiting(3))
 	if len(f.created) > 0 || len(f.signals) > 0 || !slices.Equal(f.aborted, []state.RunID{parentID}) {
 		t.Errorf("created %v, signals %v, aborted %v; want the run aborted only", f.created, f.signals, f.aborted)
+	}
+}
+
+// A run that is creating many children stops, and is aborted, soon after an abort of its root or of itself.
+func TestAbortWhileChildrenAreCreated(t *testing.T) {
+	t.Parallel()
+	const rootID = state.RunID("run_01ARZ3NDEKTSV4RRFFQ69G5F00")
+	for name, ends := range map[string]state.RunID{"root": rootID, "parent": parentID} {
+		f := newFamily(t)
+		if _, err := f.Store.Create(t.Context(), state.NewRun{State: f.submitted(rootID, "ada")}); err != nil {
+			t.Fatal(err)
+		}
+		s := f.waiting(30)
+		s.Parent = &state.Parent{RunID: rootID, CallID: "c", Depth: 1}
+		f.ends = ends
+		f.finalize(s)
+		if len(f.created) == 0 || len(f.created) > 10 || !slices.Equal(f.aborted, []state.RunID{parentID}) {
+			t.Errorf("abort of the %s: %d children created, aborted %v; want a few children, and the parent aborted", name, len(f.created), f.aborted)
+		}
 	}
 }
 
