@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -48,6 +49,26 @@ func (allowed) WhileAllowed(r *http.Request) (context.Context, func()) {
 	return r.Context(), func() {}
 }
 
+// changes returns the types of the changes in an answer, or the status if a run has changed.
+func changes(t *testing.T, answer *httptest.ResponseRecorder) (got []string) {
+	t.Helper()
+	for in := sse.NewReader(answer.Body); ; {
+		e, err := in.Next()
+		if err != nil {
+			return got
+		}
+		var change api.Change
+		if err := json.Unmarshal(e.Data, &change); err != nil {
+			t.Fatal(err)
+		}
+		what := change.Type
+		if change.Run != nil {
+			what = change.Run.Status
+		}
+		got = append(got, what)
+	}
+}
+
 // A reader that resumes at another gateway gets a change that is made while that gateway reads the list of runs.
 func TestChangeWhileAReaderResumes(t *testing.T) {
 	t.Parallel()
@@ -73,26 +94,67 @@ func TestChangeWhileAReaderResumes(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for in := sse.NewReader(answer.Body); ; {
-			e, err := in.Next()
-			if err != nil {
-				break
-			}
-			var change api.Change
-			if err := json.Unmarshal(e.Data, &change); err != nil {
-				t.Fatal(err)
-			}
-			what := change.Type
-			if change.Run != nil {
-				what = change.Run.Status
-			}
-			got = append(got, what)
-		}
+		got := changes(t, answer)
 		if want := []string{"queued", api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
 			t.Errorf("the reader gets %v, want %v", got, want)
 		}
 	})
+}
+
+// failing is a store that fails the next reads of a run.
+type failing struct {
+	*memstore.Store
+
+	next atomic.Int64
+}
+
+func (f *failing) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if f.next.Add(-1) >= 0 {
+		return state.State{}, errors.New("the store fails")
+	}
+	return f.Store.Load(ctx, id)
+}
+
+// A reader gets the deletion of a run that its feed has not sent, although a read of the run fails first, or another
+// notice follows.
+func TestDeletionOfARunThatWasNotSent(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]int64{"a failed read": 1, "another notice": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRun(t)
+				r.end()
+				store := &failing{Store: r.store}
+				feeds := stream.NewFeeds(store, r.bus, slog.New(slog.DiscardHandler), r.quit)
+				h := stream.NewTenantHandler(r.follow(store), store, feeds, stream.Admission{
+					Callers: allowed{}, Quota: limit.NewQuota("streams", "x", 1, 1), Readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}), Log: slog.New(slog.DiscardHandler),
+				})
+				c := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: r.first.Tenant, Roles: access.Roles()}
+				req := httptest.NewRequestWithContext(access.NewContext(t.Context(), c), http.MethodGet, "/v1/events", nil)
+				answer := httptest.NewRecorder()
+				ended := make(chan error, 1)
+				go func() { ended <- h.Get(answer, req) }()
+				synctest.Wait()
+				if err := r.store.Delete(t.Context(), r.first.ID); err != nil {
+					t.Fatal(err)
+				}
+				store.next.Store(fails)
+				r.bus.Deleted(r.first.Tenant, r.first.ID)
+				if fails == 0 {
+					feeds.Changed(r.first.Tenant, r.first.ID)
+				}
+				time.Sleep(time.Second) // the bubble's clock
+				close(r.quit)
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+				if got, want := changes(t, answer), []string{api.ChangesOpen, api.RunDeleted}; !slices.Equal(got, want) {
+					t.Errorf("the reader gets %v, want %v", got, want)
+				}
+			})
+		})
+	}
 }
 
 // watched is a bus that counts the watches in force.
