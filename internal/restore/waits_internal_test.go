@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
@@ -22,6 +23,20 @@ func (u unread) PendingTurns(_ context.Context, fn func(t bus.Turn, untouched bo
 		fn(t, true)
 	}
 	return nil
+}
+
+// mixed is a queue with messages that workers have received, and others.
+type mixed struct {
+	unread
+
+	read []bus.Turn
+}
+
+func (m mixed) PendingTurns(ctx context.Context, fn func(t bus.Turn, untouched bool)) error {
+	for _, t := range m.read {
+		fn(t, false)
+	}
+	return m.unread.PendingTurns(ctx, fn)
 }
 
 // first is the id of the first run of each test; that of the run i is first.Plus(i).
@@ -180,6 +195,38 @@ func TestRunsThatWaitForOthers(t *testing.T) {
 				t.Errorf("found runs:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A run is left out only if no worker has received a message of its turn: the turn may have several messages.
+func TestActiveRunsByTheirMessages(t *testing.T) {
+	t.Parallel()
+	turn := func(version int64) bus.Turn { return bus.Turn{Run: first, Version: version} }
+	for name, test := range map[string]struct {
+		unread, read []bus.Turn
+		want         string // how the run is found, if it is
+	}{
+		"none":                           {nil, nil, api.RestoreActive},
+		"one that was not received":      {[]bus.Turn{turn(1)}, nil, ""},
+		"two that were not received":     {[]bus.Turn{turn(1), turn(1)}, nil, ""},
+		"one that was received":          {nil, []bus.Turn{turn(1)}, api.RestoreActive},
+		"two of which one was received":  {[]bus.Turn{turn(1)}, []bus.Turn{turn(1)}, api.RestoreActive},
+		"also one of a later turn":       {[]bus.Turn{turn(1), turn(2)}, nil, api.RestoreAhead},
+		"only one of an earlier version": {[]bus.Turn{turn(0)}, nil, api.RestoreActive},
+	} {
+		c := &copied{t: t, store: memstore.New(memstore.Config{})}
+		c.add(0, alone, "", state.Entry{})
+		found, err := (&Review{store: c.store, pending: mixed{test.unread, test.read}}).find(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(found) > 0 {
+			got = found[0].Found
+		}
+		if got != test.want || len(found) > 1 {
+			t.Errorf("messages: %s: the run is found as %q, want %q", name, got, test.want)
+		}
 	}
 }
 
