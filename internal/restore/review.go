@@ -77,10 +77,9 @@ func (r *Review) Status() Status {
 
 // named is what the pending turn messages say about a run.
 type named struct {
-	tenant    string
-	version   int64 // the newest
-	touched   map[int64]bool
-	untouched map[int64]bool
+	tenant  string
+	version int64 // the newest
+	touched map[int64]bool
 }
 
 // Report compares the marks again and lists up to limit of the runs that the store may have in an older state.
@@ -160,13 +159,11 @@ func (r *Review) messages(ctx context.Context) (map[state.RunID]*named, error) {
 	err := r.pending.PendingTurns(ctx, func(t bus.Turn, untouched bool) {
 		m := messages[t.Run]
 		if m == nil {
-			m = &named{tenant: t.Tenant, touched: map[int64]bool{}, untouched: map[int64]bool{}}
+			m = &named{tenant: t.Tenant, touched: map[int64]bool{}}
 			messages[t.Run] = m
 		}
 		m.version = max(m.version, t.Version)
-		if untouched {
-			m.untouched[t.Version] = true
-		} else {
+		if !untouched {
 			m.touched[t.Version] = true
 		}
 	})
@@ -186,7 +183,7 @@ func (r *Review) active(ctx context.Context, f state.Filter, messages map[state.
 		}
 		for _, st := range page.Runs {
 			m := messages[st.ID]
-			if m != nil && m.version == st.Version && m.untouched[st.Version] && !m.touched[st.Version] {
+			if m != nil && m.version == st.Version && !m.touched[st.Version] {
 				continue
 			}
 			if st.Status == state.Waiting && (st.Due().IsZero() || st.Due().After(time.Now())) {
