@@ -24,6 +24,9 @@ func TestParseRateLimits(t *testing.T) {
 		if _, q, ok := got.For("openai", "https://x.example/v1/", "llama", "k"); !ok || q != (state.Quota{Tokens: 200_000}) {
 			t.Errorf("llama at x.example has %+v, %v", q, ok)
 		}
+		if _, q, _ := got.For("openai", "https://x.example/v1", "gpt-5", "k"); q != (state.Quota{Requests: 500}) {
+			t.Errorf("gpt-5 at x.example has %+v, want the first row that matches", q)
+		}
 		if _, q, ok := got.For("openai", "", "gpt-4o", "k"); ok || q != (state.Quota{}) {
 			t.Errorf("gpt-4o has %+v, %v", q, ok)
 		}
@@ -53,7 +56,7 @@ func TestParseRateLimits(t *testing.T) {
 // Models that a provider counts together share a quota; others do not.
 func TestRateLimitKeys(t *testing.T) {
 	t.Parallel()
-	limits, err := model.ParseRateLimits([]byte("- {provider: openai, model: ^gpt-5, requests_per_minute: 5}\n- {provider: other, requests_per_minute: 5}"))
+	limits, err := model.ParseRateLimits([]byte("- {provider: openai, model: ^gpt-5, requests_per_minute: 5}\n- {provider: openai, model: ^o1, requests_per_minute: 5}\n- {provider: other, requests_per_minute: 5}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +79,7 @@ func TestRateLimitKeys(t *testing.T) {
 	seen := map[string]bool{of: true}
 	for _, other := range []string{
 		key("openai", "", "gpt-5", "sk-2"), key("openai", "https://x", "gpt-5", "sk-1"), key("anthropic", "", "gpt-5", "sk-1"),
-		key("openai", "", "gpt-4o", "sk-1"), key("openai", "", "o3", "sk-1"), key("other", "", "gpt-5", "sk-1"), key("openai", "", "gpt-5s", "k-1"),
+		key("openai", "", "gpt-4o", "sk-1"), key("openai", "", "o3", "sk-1"), key("openai", "", "o1", "sk-1"), key("other", "", "gpt-5", "sk-1"), key("openai", "", "gpt-5s", "k-1"),
 	} {
 		if seen[other] {
 			t.Errorf("two quotas have the key %s", other)
