@@ -10,11 +10,11 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
-// Messages that no process pulls are counted, and Check reports them, until a process takes one.
+// Messages that no process pulls are counted over all tenants, and Check reports them, until a process takes one.
 func TestUnpulled(t *testing.T) {
 	t.Parallel()
 	nc := testbed.NATS(t)
-	b := tenantBus(t, nc, natsbus.Config{}, "acme")
+	b := tenantBus(t, nc, natsbus.Config{}, "acme", "evil")
 	js := jet(t, nc)
 	unpulled := func(queue string) int64 {
 		all, err := b.Unpulled(t.Context())
@@ -29,19 +29,24 @@ func TestUnpulled(t *testing.T) {
 	if err := b.PublishTurn(t.Context(), bus.Turn{Run: newRun(), Version: 1, Priority: state.Normal}, "1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(t.Context(), "turnpike.t.acme.submit.a", nil); err != nil {
-		t.Fatal(err)
+	for _, word := range []string{"acme.submit.a", "evil.submit.a", "evil.submit.b", "acme.abort.a", "evil.abort.a"} {
+		if _, err := js.Publish(t.Context(), "turnpike.t."+word, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eventually(t, func() bool { return unpulled(bus.UnpulledTurns) == 1 })
-	eventually(t, func() bool { return unpulled(bus.UnpulledSubmissions) == 1 })
+	eventually(t, func() bool { return unpulled(bus.UnpulledSubmissions) == 3 && unpulled(bus.UnpulledAborts) == 2 })
 	reported := false
 	for _, f := range b.Check(t.Context()) {
-		reported = reported || !f.OK && !f.Fatal && strings.Contains(f.Detail, "waiting turns: 1, submissions: 1")
+		reported = reported || !f.OK && !f.Fatal && strings.Contains(f.Detail, "waiting turns: 1, submissions: 3, aborts: 2")
 	}
 	if !reported {
 		t.Error("Check does not report them")
 	}
-	takeMessage(t, submissionsOf(t, b))
+	submissions := submissionsOf(t, b)
+	for range 3 {
+		takeMessage(t, submissions)
+	}
 	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
 	if err != nil {
 		t.Fatal(err)
