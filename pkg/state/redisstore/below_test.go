@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
@@ -45,5 +47,44 @@ func TestListBelowCost(t *testing.T) {
 	many := list(slices.Concat(roots[:100], roots[101:]))
 	if many.commands > one.commands+10 {
 		t.Errorf("%d commands for the children of 199 runs, %d for those of one", many.commands, one.commands)
+	}
+}
+
+// All children are found if a shard has more of them, and more of another run in between, than are requested at once.
+func TestListBelowInOneShard(t *testing.T) {
+	t.Parallel()
+	s := open(t, testbed.Redis(t))
+	var parents, want []state.RunID
+	for range 3 {
+		parents = append(parents, newRun(t).ID)
+	}
+	slices.Sort(parents)
+	for i, n := range []int{130, 130, 2} {
+		for range n {
+			run := newRun(t)
+			for run.ID.Shard() != 0 {
+				run.ID = state.RunID(state.RunPrefix + ulid.Make().String())
+			}
+			run.Parent = &state.Parent{RunID: parents[i], CallID: "c", Depth: 1}
+			if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			if i != 1 {
+				want = append(want, run.ID)
+			}
+		}
+	}
+	page, err := s.List(t.Context(), state.Filter{Parents: []state.RunID{parents[2], parents[0]}, Limit: 1000})
+	if err != nil || page.Next != "" {
+		t.Fatalf("List = %d runs, next %q, %v", len(page.Runs), page.Next, err)
+	}
+	var got []state.RunID
+	for _, st := range page.Runs {
+		got = append(got, st.ID)
+	}
+	slices.Sort(want)
+	slices.Reverse(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("List = %d runs, want the %d children, newest first", len(got), len(want))
 	}
 }
