@@ -111,6 +111,33 @@ func TestSlotsOfNoisyTenants(t *testing.T) {
 	}
 }
 
+// A noisy tenant that waits gets no kept slot when it is released, but another tenant that waits does.
+func TestReleasedSlotsOfNoisyTenants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		noisy := bus.QueueKey{Lane: state.Normal, Noisy: true}
+		s := admission.NewSlots(10, shared)
+		for range 10 {
+			s.TryAcquire(normal)
+		}
+		got := map[bus.QueueKey]int{}
+		queues(t, s, noisy, 2, got)
+		queues(t, s, low, 1, got)
+		releases(s, 1)
+		if got[noisy] != 0 || got[low] != 1 {
+			t.Errorf("noisy tenants got %d and others %d slots, want the first slot for the others", got[noisy], got[low])
+		}
+		releases(s, 1)
+		if got[noisy] != 0 || s.Free(normal) != 1 {
+			t.Errorf("noisy tenants got %d slots, and %d are free, want the slot to be kept", got[noisy], s.Free(normal))
+		}
+		releases(s, 1)
+		if got[noisy] != 1 || s.Free(normal) != 1 {
+			t.Errorf("noisy tenants got %d slots, and %d are free, want 1 and 1", got[noisy], s.Free(normal))
+		}
+	})
+}
+
 // A turn that stops waiting when it gets a slot leaves the slot to others.
 func TestSlotOfATurnThatStopsWaiting(t *testing.T) {
 	t.Parallel()
