@@ -284,6 +284,38 @@ func TestInterruptedEvalHasOneReport(t *testing.T) {
 	}
 }
 
+// An interrupted evaluation is continued only by a command that evaluates the same.
+func TestInterruptedEvalIsOfOneCommand(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	path := func(change func(c *evalRunCmd, e *env, file *string)) interruptedEval {
+		c, e, file := evalRunCmd{Agent: "a@3", Against: "a@1", Repeat: 1, MaxParallel: 10}, env{server: "http://a", tenant: "acme"}, capitals
+		change(&c, &e, &file)
+		return c.interrupted(&e, []byte(file))
+	}
+	of := path(func(*evalRunCmd, *env, *string) {})
+	for name, change := range map[string]func(c *evalRunCmd, e *env, file *string){
+		"--agent":        func(c *evalRunCmd, _ *env, _ *string) { c.Agent = "a@4" },
+		"--against":      func(c *evalRunCmd, _ *env, _ *string) { c.Against = "a@2" },
+		"no --against":   func(c *evalRunCmd, _ *env, _ *string) { c.Against = "" },
+		"exchanged":      func(c *evalRunCmd, _ *env, _ *string) { c.Agent, c.Against = c.Against, c.Agent },
+		"--repeat":       func(c *evalRunCmd, _ *env, _ *string) { c.Repeat = 2 },
+		"another server": func(_ *evalRunCmd, e *env, _ *string) { e.server = "http://b" },
+		"another tenant": func(_ *evalRunCmd, e *env, _ *string) { e.tenant = "evil" },
+		"a changed case": func(_ *evalRunCmd, _ *env, file *string) { *file += "#" },
+	} {
+		if path(change) == of {
+			t.Errorf("%s: it continues the other evaluation", name)
+		}
+	}
+	same := path(func(c *evalRunCmd, _ *env, _ *string) {
+		c.File, c.JUnit, c.MaxParallel, c.NoStore, c.FailIfWorse = "moved.yaml", "out.xml", 1, true, true
+	})
+	if of == "" || same != of {
+		t.Errorf("the same evaluation is stored at %q and %q", of, same)
+	}
+}
+
 // An evaluation can be continued if its id is stored, and says so if it is not.
 func TestEvalWithoutStoredID(t *testing.T) {
 	t.Parallel()
