@@ -162,7 +162,7 @@ func TestEventsOfUnreadableRun(t *testing.T) {
 	}
 }
 
-// A stream goes on after an interruption, with each event once.
+// After an interruption a stream continues, with each event once.
 func TestEventsAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

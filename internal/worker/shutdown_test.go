@@ -102,7 +102,7 @@ func TestShutdownWithoutAStore(t *testing.T) {
 	}
 }
 
-// A worker that is told to wait no longer stops soon, although its grace is long and its store does not answer.
+// After Release, a worker stops soon, although its grace is long and its store does not answer.
 func TestReleaseWithoutAStore(t *testing.T) {
 	for _, early := range []bool{false, true} { // early: Release comes before the end of the context
 		synctest.Test(t, func(t *testing.T) {

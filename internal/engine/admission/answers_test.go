@@ -145,7 +145,7 @@ func TestAnswersOfACallerThatGivesUp(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(others) != 2 || a.Bytes() != 70 || a.Waiting("e") != 0 {
-			t.Errorf("%d bytes are reserved, want 70: nobody larger waits any more", a.Bytes())
+			t.Errorf("%d bytes are reserved, want 70: the larger request has given up", a.Bytes())
 		}
 		for range 100 { // the grant and the end of the context may both be seen first
 			ctx, cancel := context.WithCancel(t.Context())

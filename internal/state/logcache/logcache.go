@@ -37,7 +37,7 @@ type Known struct {
 // not end with such a commit.
 type Header struct {
 	Commit string       // the id of the commit
-	State  *state.State // as a store decodes it, without its log, which is that of Known; nobody changes it
+	State  *state.State // as a store decodes it, without its log, which is that of Known; it must not be changed
 	Bytes  int          // the approximate size of State
 
 	EagerClaim string // the token under which the commit has claimed the next turn; empty if it has not

@@ -174,7 +174,7 @@ func TestGrounding(t *testing.T) {
 }
 
 // A caller may submit any blocks: only uses of Google's tools are sent, and of these only the fields that describe
-// them. Beside Google's tools the API is told to return its calls if the model also has functions.
+// them. If the model has functions beside Google's tools, the request asks for the calls of those tools.
 func TestHostedPartsOfCallers(t *testing.T) {
 	t.Parallel()
 	use := state.Part{Type: state.PartProviderTool, Name: model.CodeExecution, OpaqueBy: model.SealedBy("gemini", "gemini-3-flash"), Opaque: json.RawMessage(`[
