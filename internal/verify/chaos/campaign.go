@@ -217,6 +217,7 @@ func (c campaign) look(ctx context.Context, s *deployment, u *users) (Evidence, 
 	if e.Published, err = published(ctx, s); err != nil {
 		return e, err
 	}
+	e.PublishedAt = time.Now()
 	e.Deliveries = awaitEvents(ctx, s, e.Runs) // last: short-lived runs may expire during this wait
 	return e, nil
 }

@@ -19,6 +19,11 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 		w := &e.Runs[0]
 		w.Kind, w.Found, w.Ended, w.Looked, e.Published = "kept", false, at(5), at(5).Add(looked), nil
 	}
+	// purged is a run that ended at 5 s, was found, and has no events on the bus by the time that they are read.
+	purged := func(e *Evidence, read time.Duration) {
+		w := &e.Runs[0]
+		w.Kind, w.Looked, e.Published, e.PublishedAt = "kept", at(5).Add(keptFor/2), nil, at(5).Add(read)
+	}
 	watched := func(e *Evidence, hooks ...Effect) {
 		e.Runs[0].Kind = "watched"
 		e.Effects = append(hooks, e.Effects...)
@@ -53,9 +58,11 @@ func TestCheckOfKindsFindsWhatIsPlanted(t *testing.T) {
 			gone(e, 2*keptFor)
 			e.Remnants = map[string][]string{"run_1": {"an idempotency key"}}
 		}, "I6"},
-		"a tool acts after its time": {func(e *Evidence) { gone(e, 2*keptFor); e.Effects[0].At = at(5).Add(keptFor + 2*slack) }, "I7"},
-		"it is there a while longer": {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+overdue/2) }, ""},
-		"it is there for ever":       {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+2*overdue) }, "I6"},
+		"a tool acts after its time":         {func(e *Evidence) { gone(e, 2*keptFor); e.Effects[0].At = at(5).Add(keptFor + 2*slack) }, "I7"},
+		"it is there a while longer":         {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+overdue/2) }, ""},
+		"its events go before they are read": {func(e *Evidence) { purged(e, keptFor) }, ""},
+		"its events go before its time":      {func(e *Evidence) { purged(e, keptFor/2) }, "I9"},
+		"it is there for ever":               {func(e *Evidence) { e.Runs[0].Kind, e.Runs[0].Looked = "kept", at(5).Add(keptFor+2*overdue) }, "I6"},
 		"a log of a deleted run": {func(e *Evidence) {
 			e.Runs[0].Found, e.Runs[0].Deleted, e.Published = false, acked(8), nil
 			e.Remnants = map[string][]string{"run_1": {"the key log"}}

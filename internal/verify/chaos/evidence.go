@@ -53,8 +53,9 @@ type Evidence struct {
 	Deliveries map[string][]Delivery
 	Firings    []Firing
 
-	// Published are the events on the bus, by run and number.
-	Published map[string]map[int64]json.RawMessage
+	// Published are the events on the bus at PublishedAt, by run and number.
+	Published   map[string]map[int64]json.RawMessage
+	PublishedAt time.Time
 }
 
 // Witness is the evidence about one run.
