@@ -17,7 +17,7 @@ import (
 // now, results that no tool gave, and results that had left the view before the latest checkpoint.
 func (t *Turn) reuse() {
 	var known map[string]state.Part
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		spec := t.tool(o.Name)
 		if o.Needs != "" || spec == nil || !spec.Reuses() {
 			continue

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -85,7 +84,7 @@ func bytesOfFiles(files []state.Part) (n int) {
 
 // readResults answers the open calls that read results again.
 func (t *Turn) readResults() {
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		spec := t.tool(o.Name)
 		if o.Needs != "" || spec == nil || spec.By != tool.ByHistory {
 			continue

@@ -59,7 +59,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 // asynchronous tool may still answer, so its call gets that result only after the tool's time limit, which begins again
 // with this attempt.
 func (t *Turn) pickUp(started []string) {
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		if !slices.Contains(started, o.ID) {
 			continue
 		}
@@ -194,7 +194,7 @@ func (t *Turn) woken() (Decision, bool) {
 // reports whether there are any.
 func (t *Turn) giveUp() bool {
 	found := false
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		if o.Needs == state.NeedAsync && t.past(o.Until) {
 			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: unknownOutcome, IsError: true}, true)
 			found = true

@@ -60,7 +60,7 @@ func (t *Turn) unchecked(o state.OpenCall) bool {
 // schema does not admit, too many (A7), or delegated too deep.
 func (l *ruled) screen(t *Turn) {
 	counted, steps := map[string]int{}, agent.TurnSteps()
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		spec := t.tool(o.Name)
 		if t.s.NeedsDetermined && !o.Recheck {
 			continue
@@ -217,7 +217,7 @@ func (l *ruled) dispatch(t *Turn) Decision {
 // child runs answer. It refuses delegations if too little of the budget is left, and those beyond agent.MaxChildren.
 func (l *ruled) handOver(t *Turn) {
 	children := 0
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		spec := t.tool(o.Name)
 		if o.Needs == state.NeedChild {
 			children++

@@ -175,7 +175,7 @@ func originOf(name string, spec *agent.CompiledTool) state.Origin {
 // results appends the results of tools, in the order of the calls (A14). It skips calls
 // that still wait for an answer.
 func (t *Turn) results(rs []ToolResult) {
-	for _, o := range slices.Clone(t.s.Open) {
+	for _, o := range t.s.Open {
 		for _, r := range rs {
 			if r.CallID == o.ID && !r.Pending && r.Ask == nil {
 				t.result(r, false)
