@@ -88,7 +88,8 @@ func (r *run) claim(q state.ClaimRequest, now time.Time) *state.Claim {
 	}
 	c.Status = r.status
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker}
-	c.State, c.Base = r.header, t.Base
+	header := r.header
+	c.State, c.Base = &header, t.Base
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = t.StartedAt
 	}

@@ -98,7 +98,7 @@ func TestForkAcrossCheckpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, written := c.State, c.State.LogLen()
+		next, written := *c.State, c.State.LogLen()
 		record := func() {
 			if _, err := store.Record(t.Context(), c.Lease, state.Record{From: written, Entries: state.After(next.Log, written)}); err != nil {
 				t.Fatal(err)

@@ -81,7 +81,7 @@ func BenchmarkHistory(b *testing.B) {
 // last turn has a short result.
 func longRun(b *testing.B, store *memstore.Store, c *state.Claim, results int) (next state.State, written int64) {
 	b.Helper()
-	next, written = c.State, c.State.LogLen()
+	next, written = *c.State, c.State.LogLen()
 	record := func() {
 		if _, err := store.Record(b.Context(), c.Lease, state.Record{From: written, Entries: state.After(next.Log, written)}); err != nil {
 			b.Fatal(err)

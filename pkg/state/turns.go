@@ -149,8 +149,9 @@ type Claim struct {
 	// or its end. A StartedAt that no commit has set is the time of the run's first claim. State.Log is
 	// the log from the entry number State.Checkpoint on, or all of it if that is 0, journaled entries
 	// included; the entries with numbers above Base are journaled. They are not folded into the header:
-	// the worker does that. A journaled checkpoint therefore does not shorten the log yet.
-	State State
+	// the worker does that. A journaled checkpoint therefore does not shorten the log yet. The store may
+	// keep *State, so the caller must not change it. State is nil unless the outcome is Claimed.
+	State *State
 	Base  int64
 
 	// LogOmitted reports that State has no log, because ClaimRequest.MaxLogBytes has excluded it. The run is claimed.

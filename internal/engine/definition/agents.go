@@ -129,7 +129,7 @@ func (a *Agents) Get(ctx context.Context, tenant, name string, version int) (*ag
 
 // Loop returns the loop of a run, bound to its agent. Errors are as for Get; a loop that this worker lacks is
 // an *InvalidError.
-func (a *Agents) Loop(ctx context.Context, s state.State) (loop.Loop, error) {
+func (a *Agents) Loop(ctx context.Context, s *state.State) (loop.Loop, error) {
 	d := s.Definition()
 	b, err := a.load(ctx, agentKey{s.Tenant, d.Name, d.Version})
 	if err != nil {
@@ -150,6 +150,11 @@ func (a *Agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	a.mu.Lock()
 	b, ok := a.cache[key]
 	a.mu.Unlock()
+	if ok && !b.mustAsk() {
+		return b, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	if ok {
 		return a.described(ctx, key, b)
 	}
@@ -169,8 +174,14 @@ func (a *Agents) load(ctx context.Context, key agentKey) (*bound, error) {
 	}
 	b.undescribed = a.undescribed(key.tenant, b.agent)
 	a.put(key, b)
+	if !b.mustAsk() {
+		return b, nil
+	}
 	return a.described(ctx, key, b)
 }
+
+// loadTimeout bounds the loading of an agent, which makes servers list and describe their tools.
+const loadTimeout = time.Minute
 
 // read retries a store that does not answer, for Config.Patience: the turn has been claimed, and would wait for
 // the end of its lease.

@@ -42,12 +42,9 @@ const askAgain = time.Second
 // described returns an agent with the descriptions that its definition leaves to the services
 // behind its tools. A service may change its description from turn to turn; an author who does
 // not want that writes the description into the definition. The answers of the kinds hold for askAgain;
-// then one turn asks, and the others use the old answers until it has the new ones. The error is an
+// then one turn asks, see mustAsk, and the others use the old answers until it has the new ones. The error is an
 // *InvalidError.
 func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound, error) {
-	if len(b.undescribed) == 0 || !b.mustAsk() {
-		return b, nil
-	}
 	said := map[string]tool.Description{}
 	for _, u := range b.undescribed {
 		maps.Copy(said, a.ask(ctx, u))
@@ -83,6 +80,9 @@ func (a *Agents) described(ctx context.Context, key agentKey, b *bound) (*bound,
 
 // mustAsk reports whether the caller must ask the kinds for descriptions. While nothing is known, every caller must.
 func (b *bound) mustAsk() bool {
+	if len(b.undescribed) == 0 {
+		return false
+	}
 	now, asked := time.Now().UnixNano(), b.asked.Load()
 	age := time.Duration(now - asked) // negative if the clock was set back
 	return b.said == nil || (age < 0 || age >= askAgain) && b.asked.CompareAndSwap(asked, now)

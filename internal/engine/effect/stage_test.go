@@ -116,12 +116,12 @@ func (s *stage) claimTurn(run state.RunID, token string) {
 	if s.agent, err = s.cfg.Agents.Get(ctx, state.DefaultTenant, "a", s.claim.State.AgentVersion); err != nil {
 		s.t.Fatal(err)
 	}
-	s.s = s.claim.State
+	s.s = *s.claim.State
 	s.s.Log = s.s.Log[:s.claim.Base]
 	for _, e := range s.claim.State.Log[s.claim.Base:] {
 		s.s = s.s.Append(e) // of an earlier attempt
 	}
-	if s.loop, err = s.cfg.Agents.Loop(ctx, s.s); err != nil {
+	if s.loop, err = s.cfg.Agents.Loop(ctx, &s.s); err != nil {
 		s.t.Fatal(err)
 	}
 	s.journal = turn.NewJournal(s.store, l, turn.JournalConfig{

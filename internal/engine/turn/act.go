@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
@@ -18,7 +17,7 @@ import (
 // run.
 func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) {
 	k := t.taker
-	if t.claim.Abort, err = k.orphaned(ctx, &t.s, &t.claim); err != nil {
+	if t.claim.Abort, err = k.orphaned(ctx, t.s, &t.claim); err != nil {
 		return nil, err
 	}
 	began := t.claim.began(k.cfg.Clock.Now(), k.cfg.Worker, k.cfg.MaxAttempts)
@@ -26,14 +25,12 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 		k.cfg.Effects.ShowStarted(&t.effects)
 	}
 	// Not on the executor: servers may have to be asked what the agent's tools are.
-	loading, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	a, err := k.cfg.Agents.Of(loading, &t.s)
+	a, err := k.cfg.Agents.Of(ctx, t.s)
 	if err == nil {
-		t.loop, err = k.cfg.Agents.Loop(loading, t.s)
+		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
 	}
 	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
-		t.s = *loop.Fail(t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next
+		t.become(loop.Fail(*t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next)
 		return nil, nil
 	}
 	if err != nil {
@@ -51,17 +48,15 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 	return t.decide(began), nil
 }
 
-// loadTimeout bounds the loading of an agent, which makes servers list their tools.
-const loadTimeout = time.Minute
-
 // decide asks the loop for the effect that follows an event; nil is the end of the turn.
 func (t *turn) decide(ev loop.Event) (next loop.Effect) {
 	t.taker.cfg.Executor.Run(func() {
-		d := t.loop.Step(t.s, ev)
+		d := t.loop.Step(*t.s, ev)
 		if d.Next == nil {
 			panic(fmt.Sprintf("the loop's decision about %T has no next state: set Decision.Next", ev))
 		}
-		t.s, next = *d.Next, d.Effect
+		t.become(d.Next)
+		next = d.Effect
 	})
 	return next
 }
@@ -82,7 +77,7 @@ func (t *turn) perform(ctx context.Context, e loop.Effect) (loop.Effect, error) 
 			return nil, err
 		}
 		if held {
-			t.s = before
+			t.become(before)
 			next = t.decide(ev) // again: the store may have had no capacity for the result
 		}
 	}

@@ -89,18 +89,23 @@ func (k *Taker) newTurn(d bus.TurnDelivery, c *state.Claim, l *upkeep.Lease) *tu
 	t.journal = NewJournal(k.store, l, JournalConfig{
 		Attempt: c.Attempt, Length: c.LogLen, Timeout: k.cfg.Periods.Lease / 2, Outlive: k.outlive, Readers: t, Log: k.cfg.Log,
 	})
-	t.effects = effect.Turn{Run: &t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
+	t.effects = effect.Turn{Run: t.s, Attempt: c.Attempt, Starts: c.Journal.Starts, Journal: &t.journal, Lease: l}
 	return t
 }
 
 // replay sets the state of the turn to the committed header with the journal entries of earlier attempts folded into
 // it: the state that the last of them had reached (F4).
 func (t *turn) replay(c *state.Claim) {
-	t.s = c.State
-	t.s.Log = state.Through(c.State.Log, c.Base)
-	for _, e := range state.After(c.State.Log, c.Base) {
-		t.s.Extend(&e)
+	s := c.State
+	if s.LogLen() > c.Base {
+		replayed := *s
+		replayed.Log = state.Through(s.Log, c.Base)
+		for _, e := range state.After(s.Log, c.Base) {
+			replayed.Extend(&e)
+		}
+		s = &replayed
 	}
+	t.become(s)
 }
 
 // began returns the first event of the turn, with the findings of the claim.

@@ -21,9 +21,9 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	leases := k.cfg.Upkeep.Leases
 	t.sign()
 	c := state.Commit{
-		ID: t.lease.Token, State: &t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+		ID: t.lease.Token, State: t.s, From: t.journal.length, Consumed: len(t.claim.Signals), RequireInboxConsumed: true, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
 	}
-	c.Figures = state.EndFigures(&t.s)
+	c.Figures = state.EndFigures(t.s)
 	began := time.Now()
 	if t.s.Status == state.Queued && k.cfg.HasSlot() && leases.ClaimsEagerly() {
 		c.EagerClaim = k.cfg.Random.Token()
@@ -45,7 +45,7 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 			if err := t.applyLate(ctx); err != nil {
 				return state.Committed{}, err
 			}
-			c.Consumed, c.Figures = len(t.claim.Signals), state.EndFigures(&t.s)
+			c.State, c.Consumed, c.Figures = t.s, len(t.claim.Signals), state.EndFigures(t.s)
 			continue
 		}
 		if final(err) || leases.Age(t.lease) > k.cfg.Periods.Lease || !clock.Pause(ctx, storePause) {
@@ -78,7 +78,8 @@ func (t *turn) applyLate(ctx context.Context) error {
 		return fmt.Errorf("%w: the store counts a signal in the inbox, but does not return it: run `turnpike doctor` if this repeats; a worker retries the turn", effect.ErrRelease)
 	}
 	t.claim.Signals = c.Signals
-	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)
+	next := loop.ApplyLateSignals(*t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)
+	t.become(&next)
 	t.sign()
 	return nil
 }

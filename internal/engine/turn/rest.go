@@ -23,7 +23,7 @@ func (t *turn) finalize(ctx context.Context) error {
 	if err := t.abortChildren(ctx); err != nil {
 		return err
 	}
-	return t.taker.cfg.Upkeep.Finalizer.Finalize(ctx, t.s, t.claim.FinalizedSeq, t.s.LogLen(), t.claim.startedBefore())
+	return t.taker.cfg.Upkeep.Finalizer.Finalize(ctx, *t.s, t.claim.FinalizedSeq, t.s.LogLen(), t.claim.startedBefore())
 }
 
 // startedBefore returns the calls whose child runs are known to have been started before this turn: all that were open

@@ -12,7 +12,8 @@ import (
 // recordSpent journals the cost of a model call that was cut short. The turn is about to be released, and the
 // next attempt calls the model again.
 func (t *turn) recordSpent(ctx context.Context, cut loop.Aborted) {
-	t.s = loop.RecordFailedCalls(t.s, t.taker.cfg.Clock.Now(), append(slices.Clip(cut.Lost), loop.Lost{Text: cut.Partial, Spent: cut.Spent}))
+	next := loop.RecordFailedCalls(*t.s, t.taker.cfg.Clock.Now(), append(slices.Clip(cut.Lost), loop.Lost{Text: cut.Partial, Spent: cut.Spent}))
+	t.become(&next)
 	if t.s.LogLen() > t.journal.length {
 		t.taker.debug(t.journal.Spent(ctx, t.s.Log), "note what a model call has cost")
 	}
@@ -33,7 +34,7 @@ func (t *turn) spentBefore(a *agent.Agent, began loop.TurnBegan) state.Usage {
 		return state.Usage{}
 	}
 	// Signals that arrived since those attempts began change what the loop does; so does the time.
-	before, then := t.s, loop.TurnBegan{At: began.At, Worker: began.Worker, Attempt: 1, Results: began.Results, Started: began.Started}
+	before, then := *t.s, loop.TurnBegan{At: began.At, Worker: began.Worker, Attempt: 1, Results: began.Results, Started: began.Started}
 	before.Limits.DeadlineAt = state.Time{}
 	then.Signals = slices.DeleteFunc(slices.Clone(began.Signals), func(s state.Signal) bool { return !s.Start })
 	call, ok := t.loop.Step(before, then).Effect.(loop.CallModel)

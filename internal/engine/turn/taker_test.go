@@ -195,7 +195,7 @@ func TestLateChildIsAborted(t *testing.T) {
 		ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant,
 		Parent: &state.Parent{RunID: s.id, CallID: "c1", Depth: 1},
 	}
-	next := c.State
+	next := *c.State
 	next.Open = []state.OpenCall{{ID: "c1", Name: "a", Needs: state.NeedChild, Child: child.ID}}
 	next, err = next.Move(state.WaitingChild, state.Entry{At: state.At(time.Now()), Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}})
 	if err == nil {

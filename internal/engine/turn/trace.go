@@ -21,18 +21,25 @@ func (k *Taker) startSpan(ctx context.Context, t *turn, msg bus.Turn) (context.C
 		return ctx, noop.Span{}
 	}
 	if t.s.TraceSpan == "" {
-		t.s.TraceSpan = span.Clean(msg.TraceParent)
+		t.join(span.Clean(msg.TraceParent))
 	}
 	ctx = span.Under(ctx, t.s.TraceSpan)
 	ctx, turn := span.Process(ctx, k.cfg.Tracer, t.s.Definition().Name, span.Links(ctx, msg.TraceParent))
 	if t.s.TraceSpan == "" {
-		t.s.TraceSpan = span.Parent(ctx)
+		t.join(span.Parent(ctx))
 	}
 	if turn.IsRecording() {
-		turn.SetAttributes(span.Run(t.s)...)
+		turn.SetAttributes(span.Run(*t.s)...)
 		turn.SetAttributes(span.RunVersion.Int64(t.claim.Version), span.Turn.Int(t.s.CurrentTurn()), span.TurnAttempt.Int(t.claim.Attempt), span.Worker.String(k.cfg.Worker))
 	}
 	return ctx, turn
+}
+
+// join makes trace the parent of all spans of the run.
+func (t *turn) join(trace string) {
+	joined := *t.s
+	joined.TraceSpan = trace
+	t.become(&joined)
 }
 
 // endSpan ends the span of a turn with its outcome.

@@ -20,7 +20,7 @@ func spans(ctx context.Context, t *turn) {
 }
 
 func traced(cfg Config) *turn {
-	s := state.State{ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: "a", TraceSpan: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	s := &state.State{ID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0T", Agent: "a", TraceSpan: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	return &turn{taker: &Taker{cfg: cfg}, s: s}
 }
 

@@ -102,7 +102,7 @@ type turn struct {
 	children children
 
 	loop loop.Loop
-	s    state.State // as the loop decided it last
+	s    *state.State // as the loop decided it last; become replaces it, because others share it
 }
 
 // claimed is the result of the claim without its copy of the state, which a turn need not hold while it waits
@@ -125,14 +125,18 @@ type claimed struct {
 	LogOmitted bool // see state.Claim
 }
 
+// become replaces the state of the turn. The caller must not change it afterwards.
+func (t *turn) become(s *state.State) { t.s, t.effects.Run = s, s }
+
 // takeNotes adds the notes of post_sampling hooks to the end of the turn, for the next one.
 func (t *turn) takeNotes(ctx context.Context) {
 	if t.s.Status.Terminal() {
 		return
 	}
 	if answer, ok := t.effects.Notes(ctx); ok {
-		t.s = loop.WithNotes(t.s, answer.Notes)
-		t.s.Trouble.HookErrors += answer.Failures
+		noted := loop.WithNotes(*t.s, answer.Notes)
+		noted.Trouble.HookErrors += answer.Failures
+		t.become(&noted)
 	}
 }
 

@@ -56,7 +56,9 @@ func (t *turn) readView(ctx context.Context) error {
 	}
 	trace := t.s.TraceSpan
 	t.replay(c)
-	t.s.TraceSpan = trace
+	if t.s.TraceSpan != trace {
+		t.join(trace)
+	}
 	t.claim.Journal, t.claim.Signals, t.claim.Abort = c.Journal, c.Signals, c.Abort
 	t.effects.Starts = c.Journal.Starts
 	return nil

@@ -42,7 +42,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 		if err != nil || c.Outcome != state.Claimed {
 			t.Fatal(c.Outcome, err)
 		}
-		next := c.State
+		next := *c.State
 		change(&next)
 		if next, err = next.Move(why, state.Entry{At: state.At(time.Now())}); err != nil {
 			t.Fatal(err)

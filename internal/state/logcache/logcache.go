@@ -37,7 +37,7 @@ type Known struct {
 // not end with such a commit.
 type Header struct {
 	Commit string       // the id of the commit
-	State  *state.State // as a store decodes it, without its log, which is that of Known; it must not be changed
+	State  *state.State // as a store decodes it, with the entries as its log; it must not be changed
 	Bytes  int          // the approximate size of State
 
 	EagerClaim string // the token under which the commit has claimed the next turn; empty if it has not
@@ -96,7 +96,7 @@ func (c *Cache) use(e *list.Element) Known {
 }
 
 // Resume returns the same as Get if the cached commit has eagerly claimed the next turn under token.
-// It succeeds once.
+// It succeeds once. The log of Known.Header.State is Known.Entries.
 func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,11 +109,17 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 		return Known{}, false
 	}
 	l.header.EagerClaim = ""
-	return c.use(e), true
+	known := c.use(e)
+	if s := known.Header.State; cap(s.Log) != cap(known.Entries) { // an earlier caller has the capacity
+		clipped := *s
+		clipped.Log = known.Entries
+		known.Header.State = &clipped
+	}
+	return known, true
 }
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
-// it, or the zero Header. Put copies h.State. The caller must not use the capacity behind the entries afterwards. A
+// it, or the zero Header; the log of h.State is entries. The caller must not use the capacity behind the entries afterwards. A
 // late caller may put an older log, which is still a prefix of the run's. If there is no capacity
 // for the log, the cache has no log of the run afterwards. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
@@ -124,9 +130,6 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	defer c.mu.Unlock()
 	l := &log{run: run, entries: entries, sum: Sum(last), used: time.Now()}
 	if h.Commit != "" {
-		kept := *h.State
-		kept.Log = nil
-		h.State = &kept
 		l.header = h
 	}
 	counted := 0

@@ -33,13 +33,14 @@ func TestPut(t *testing.T) {
 	// The last one is shorter: a failover rolled the run back, or a caller was late.
 	for _, n := range []int{2, 3, 1} {
 		last := []byte{byte(n)}
-		h := logcache.Header{Commit: fmt.Sprint("c", n), State: &state.State{Turn: n, Log: entries(n)}}
-		c.Put("r", entries(n), last, h)
+		log := entries(n)
+		h := logcache.Header{Commit: fmt.Sprint("c", n), State: &state.State{Turn: n, Log: log}}
+		c.Put("r", log, last, h)
 		got := c.Get("r")
 		if len(got.Entries) != n || got.Sum != logcache.Sum(last) || got.Header.Commit != h.Commit || got.Header.State.Turn != n {
 			t.Errorf("Get = %d entries, %q, turn %d of commit %s; want %d", len(got.Entries), got.Sum, got.Header.State.Turn, got.Header.Commit, n)
 		}
-		if got.Header.State.Log != nil {
+		if &got.Header.State.Log[0] != &got.Entries[0] {
 			t.Error("the header keeps a log in addition to the cached one")
 		}
 	}
@@ -57,6 +58,30 @@ func TestGetSharesNoTail(t *testing.T) {
 	one, two = append(one, state.Entry{Seq: 10}), append(two, state.Entry{Seq: 20})
 	if one[2].Seq != 10 || two[2].Seq != 20 {
 		t.Errorf("two readers write into the same log: %d, %d", one[2].Seq, two[2].Seq)
+	}
+}
+
+// The state that continues an eagerly claimed run has the cached log, and the capacity behind it unless an earlier
+// caller has that.
+func TestResumeSharesNoTail(t *testing.T) {
+	t.Parallel()
+	for _, earlier := range []bool{false, true} {
+		c := logcache.New(1 << 20)
+		log := append(make([]state.Entry, 0, 9), entries(2)...)
+		c.Put("r", log, []byte("b"), logcache.Header{Commit: "c", EagerClaim: "t", State: &state.State{Turn: 4, Log: log}})
+		want := 9
+		if earlier {
+			want = 2
+			c.Get("r")
+		}
+		known, ok := c.Resume("r", "t")
+		s := known.Header.State
+		if !ok || s.Turn != 4 || len(s.Log) != 2 || cap(s.Log) != want || cap(known.Entries) != want {
+			t.Errorf("after another caller: %t. Resume = turn %d, a log with capacity for %d entries, and for %d; want 4, %d and %d", earlier, s.Turn, cap(s.Log), cap(known.Entries), want, want)
+		}
+		if _, ok := c.Resume("r", "t"); ok {
+			t.Error("a run is resumed twice")
+		}
 	}
 }
 

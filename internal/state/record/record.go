@@ -190,7 +190,8 @@ func (r *Record) Claim(q state.ClaimRequest, now time.Time) *state.Claim {
 	}
 	c.Outcome, c.Status = state.Claimed, state.Running
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: r.Version, Worker: q.Worker}
-	c.State = r.Header
+	header := r.Header
+	c.State = &header
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = r.StartedAt
 	}

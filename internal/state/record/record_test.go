@@ -102,7 +102,7 @@ func TestWake(t *testing.T) {
 	t.Parallel()
 	r := fresh(t)
 	c := claim(t, &r, "t", at(0))
-	s := c.State
+	s := *c.State
 	s.Log = make([]state.Entry, 1)
 	s.ResumeAt = state.At(at(60))
 	s, err := s.Move(state.WaitingSchedule, state.Entry{At: state.At(start), Waiting: &state.Wait{Reason: state.WaitingSchedule}})

@@ -133,8 +133,12 @@ func describe(t *testing.T, v any, err error) string {
 		if !v.TakenOver.IsZero() {
 			v.TakenOver = created
 		}
-		v.State = timeless(v.State)
-		return encode(t, v) + encode(t, v.State.Log)
+		if v.State == nil {
+			return encode(t, v)
+		}
+		s := timeless(*v.State)
+		v.State = &s
+		return encode(t, v) + encode(t, s.Log)
 	case state.State:
 		return encode(t, timeless(v))
 	default:
@@ -269,7 +273,7 @@ type recorded struct {
 
 func (d *duel) commit(rt *rapid.T) {
 	c := d.lease(rt)
-	next := c.State
+	next := *c.State
 	for _, e := range c.recorded {
 		next = next.Append(e)
 	}
@@ -317,7 +321,7 @@ func (d *duel) commit(rt *rapid.T) {
 		return committed{done, done.Claimed}, err
 	}).(committed)
 	if got.Claimed && !slices.ContainsFunc(d.claims, func(c turn) bool { return c.Lease.Token == s.commit.EagerClaim }) {
-		c := &state.Claim{Lease: s.lease, State: *s.commit.State, Base: s.commit.State.LogLen()}
+		c := &state.Claim{Lease: s.lease, State: s.commit.State, Base: s.commit.State.LogLen()}
 		c.Lease.Token, c.Lease.Version = s.commit.EagerClaim, s.commit.State.Version
 		d.claims = append(d.claims, turn{Claim: c, eager: true})
 	}

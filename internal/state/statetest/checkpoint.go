@@ -19,7 +19,7 @@ func Checkpoint(t *testing.T, one, other state.RunStore) {
 	o.tokens.Store(1 << 20)
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	next := c.State
+	next := *c.State
 	for i := range 40 {
 		next = next.Append(response(i+1, fmt.Sprint("c", i))).Append(result(fmt.Sprint("c", i), "42"))
 	}
@@ -31,7 +31,7 @@ func Checkpoint(t *testing.T, one, other state.RunStore) {
 		base := c.Base
 
 		// A journaled checkpoint does not shorten the log.
-		next = c.State.Append(state.Entry{Type: state.EntryCheckpoint, Turn: 40, Checkpoint: state.NewCheckpoint(&c.State)})
+		next = c.State.Append(state.Entry{Type: state.EntryCheckpoint, Turn: 40, Checkpoint: state.NewCheckpoint(c.State)})
 		view := encode(t, state.View(c.State.Log))
 		for range 2 {
 			if _, err := o.Record(t.Context(), c.Lease, state.Record{From: base, Entries: next.Log}); err != nil {

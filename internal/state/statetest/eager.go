@@ -10,7 +10,7 @@ import (
 // commitEagerly commits a turn and claims the next.
 func (s *suite) commitEagerly(t *testing.T, c *state.Claim, token string) (state.Lease, state.Committed) {
 	t.Helper()
-	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	commit.EagerClaim = token
 	done, err := s.Commit(t.Context(), c.Lease, commit)
 	if err != nil {
@@ -38,6 +38,11 @@ func testEager(t *testing.T, s *suite) {
 	}
 	q := s.request(run.ID, 2, l.Worker)
 	q.Token = l.Token
+	late := q
+	late.Version = 1
+	if c, err := s.Claim(t.Context(), late); err != nil || c.Outcome != state.ClaimStale || c.State != nil {
+		t.Errorf("Claim of an earlier version with the token = %s with the state %v, %v; want %s without one", c.Outcome, c.State, err, state.ClaimStale)
+	}
 	again, err := s.Claim(t.Context(), q)
 	if err != nil || again.Outcome != state.Claimed || again.Attempt != 1 || again.Base != 2 || again.State.LogLen() != 2 {
 		t.Fatalf("Claim with the token = %s, attempt %d, %d of %d entries, %v", again.Outcome, again.Attempt, again.Base, again.State.LogLen(), err)
@@ -140,7 +145,7 @@ func testEagerNot(t *testing.T, s *suite) {
 	}
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 	commit.EagerClaim = "eager"
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || done.Claimed || done.Status != state.Completed {
 		t.Errorf("Commit of an end = %+v, %v", done, err)
@@ -152,7 +157,7 @@ func testEagerNot(t *testing.T, s *suite) {
 func testEagerAbort(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	commit.EagerClaim, commit.RedeliveryDelay = "eager", short
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
@@ -215,7 +220,7 @@ func testEagerRepeated(t *testing.T, s *suite) {
 func testEagerLost(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	commit := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	commit.EagerClaim, commit.RedeliveryDelay = "eager", short
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)
@@ -230,7 +235,7 @@ func testEagerLost(t *testing.T, s *suite) {
 	// A claim detects the same once the lease has ended, without a sweep.
 	run = s.create(t)
 	c = s.mustClaim(t, run.ID, 1)
-	commit = commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	commit = commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	commit.EagerClaim, commit.RedeliveryDelay = "eager in the past", -long // clocks of processes differ
 	if done, err := s.Commit(t.Context(), c.Lease, commit); err != nil || !done.Claimed {
 		t.Fatalf("Commit = %+v, %v", done, err)

@@ -53,7 +53,7 @@ func figuresOf(agent, model string, f state.Figures) []state.FigureSeries {
 func (s *suite) end(t *testing.T, id state.RunID, version int64, repeat int, figures []state.FigureSeries) {
 	t.Helper()
 	c := s.mustClaim(t, id, version)
-	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 	commit.Figures = figures
 	for range 1 + repeat {
 		if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
@@ -72,12 +72,12 @@ func testFigures(t *testing.T, s *suite) {
 	key := state.SeriesKey{Agent: "a", Model: "m/1 é"}
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	early := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	early := commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	early.Figures = figuresOf("a", "m", one)
 	if _, err := s.Commit(t.Context(), c.Lease, early); err != nil {
 		t.Fatal(err)
 	}
-	late := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	late := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 	late.ID, late.Figures = "late", figuresOf("a", "m", one)
 	if _, err := s.Commit(t.Context(), c.Lease, late); !errors.Is(err, state.ErrFenced) {
 		t.Fatalf("Commit without a lease = %v, want ErrFenced", err)
@@ -100,7 +100,7 @@ func testFigures(t *testing.T, s *suite) {
 	c = s.mustClaim(t, run.ID, 3)
 	s.commit(t, c, state.UserMessage, state.Entry{})
 	again := s.mustClaim(t, run.ID, 4)
-	commit := commitOf(again, move(t, again.State, state.EndMaxTurns, state.Entry{}))
+	commit := commitOf(again, move(t, *again.State, state.EndMaxTurns, state.Entry{}))
 	commit.Figures = figuresOf(key.Agent, key.Model, state.Figures{state.CounterRuns: 1, state.CounterEnd + "max_turns": 1})
 	if _, err := s.Commit(t.Context(), again.Lease, commit); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func testFiguresRace(t *testing.T, s *suite) {
 	for range runs {
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
-		commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+		commit := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 		commit.Figures = one
 		g.Go(func() error {
 			for range 2 {

@@ -107,7 +107,7 @@ func testFormats(t *testing.T, s *suite) {
 		if err := s.Release(t.Context(), c.Lease, 0); err != nil {
 			t.Fatal(err)
 		}
-		for what, got := range map[string]state.State{"Load": loaded, "List": page.Runs[0], "Claim": c.State} {
+		for what, got := range map[string]state.State{"Load": loaded, "List": page.Runs[0], "Claim": *c.State} {
 			if got.Format < 1 || got.Format > state.Format {
 				t.Errorf("after SetFormat(%d) %s returns format %d, want 1 to %d", write, what, got.Format, state.Format)
 			}
@@ -125,7 +125,7 @@ func testFormats(t *testing.T, s *suite) {
 func testLoopState(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	next := move(t, c.State, state.NextTurn, state.Entry{})
+	next := move(t, *c.State, state.NextTurn, state.Entry{})
 	next.LoopState = state.LoopState{Version: 3, Data: json.RawMessage(`{"plan":["a","b"]}`)}
 	s.commitState(t, c, next)
 	got, err := s.Load(t.Context(), run.ID)

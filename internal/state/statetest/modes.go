@@ -137,7 +137,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 	if _, err := s.Signal(t.Context(), run.ID, messageIn(state.Interrupt, "again"), long); err != nil {
 		t.Fatal(err)
 	}
-	next := c.State
+	next := *c.State
 	next.Open = []state.OpenCall{{ID: "c2", Name: "t", Arguments: "{}", Needs: state.NeedResult}}
 	if done := s.commitState(t, c, move(t, next, state.WaitingClientTool, state.Entry{Waiting: &state.Wait{Reason: state.WaitingClientTool, Calls: []state.WaitCall{}}})); done.Status != state.Queued {
 		t.Fatalf("Commit = %+v, want queued", done)
@@ -151,7 +151,7 @@ func testInterruptClosesWaits(t *testing.T, s *suite) {
 		t.Fatalf("Signal to a waiting run = %+v, %v", w, err)
 	}
 	c = s.mustClaim(t, run.ID, v)
-	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 	commit.Consumed, commit.RequireInboxConsumed = 0, true
 	if _, err := s.Commit(t.Context(), c.Lease, commit); !errors.Is(err, state.ErrUnconsumedSignals) {
 		t.Errorf("Commit that ends a run with an unconsumed signal = %v, want ErrUnconsumedSignals", err)

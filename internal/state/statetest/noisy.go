@@ -123,7 +123,7 @@ func testNoisyCountsOnce(t *testing.T, s *suite) {
 	s.ended(t, run.ID, version)
 	c := s.mustClaim(t, other.ID, 1)
 	s.catchUp(t)
-	next := commitOf(c, move(t, c.State, state.NextTurn, state.Entry{}))
+	next := commitOf(c, move(t, *c.State, state.NextTurn, state.Entry{}))
 	for range 2 {
 		if done, err := s.Commit(t.Context(), c.Lease, next); err != nil || done.Noisy {
 			t.Errorf("Commit = %+v, %v", done, err)

@@ -13,7 +13,7 @@ func testLogOmitted(t *testing.T, s *suite) {
 	for _, size := range []int{10, 300_000} {
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
-		next := c.State
+		next := *c.State
 		for i := range 2 {
 			next = next.Append(response(i+1, fmt.Sprint("c", i))).Append(result(fmt.Sprint("c", i), strings.Repeat("x", size)))
 		}

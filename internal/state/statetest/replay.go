@@ -12,7 +12,7 @@ func testReplay(t *testing.T, s *suite) {
 	poison := func(version int64) int64 {
 		t.Helper()
 		c := s.mustClaim(t, run.ID, version)
-		next := c.State
+		next := *c.State
 		next.Poison = &state.Poison{Attempts: 5}
 		return s.commitState(t, c, move(t, next, state.EndPoisoned, state.Entry{})).Version
 	}
@@ -34,7 +34,7 @@ func testReplay(t *testing.T, s *suite) {
 	if len(c.Signals) != 1 || c.Signals[0].Replay != v {
 		t.Fatalf("signals = %s", encode(t, c.Signals))
 	}
-	next := c.State
+	next := *c.State
 	next.Poison = nil
 	v = s.commitState(t, c, move(t, next, state.Replayed, state.Entry{})).Version
 	_, err = s.Signal(t.Context(), run.ID, state.ReplaySignal(v, state.Time{}), long)

@@ -188,7 +188,7 @@ func testSweepSchedule(t *testing.T, s *suite) {
 	for _, finalized := range []int64{2, 0} { // a run that was not finalized is due as well
 		run := s.create(t)
 		c := s.mustClaim(t, run.ID, 1)
-		next := c.State
+		next := *c.State
 		next.ResumeAt = state.At(c.Now.Add(short))
 		done := s.commitState(t, c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
 		if done.Status != state.Waiting {
@@ -217,7 +217,7 @@ func testSweepSchedule(t *testing.T, s *suite) {
 func testSweepScheduleBeforeFinalized(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	next := c.State
+	next := *c.State
 	next.ResumeAt = state.At(c.Now.Add(10 * short)) // else a slow machine sees no finalization
 	commit := commitOf(c, move(t, next, state.WaitingSchedule, state.Entry{Waiting: &state.Wait{Reason: state.WaitingSchedule, Calls: []state.WaitCall{}}}))
 	commit.RedeliveryDelay = time.Millisecond
@@ -237,7 +237,7 @@ func testSweepScheduleBeforeFinalized(t *testing.T, s *suite) {
 func testSweepFinalize(t *testing.T, s *suite) {
 	run := s.create(t)
 	c := s.mustClaim(t, run.ID, 1)
-	commit := commitOf(c, move(t, c.State, state.EndCompleted, state.Entry{}))
+	commit := commitOf(c, move(t, *c.State, state.EndCompleted, state.Entry{}))
 	commit.RedeliveryDelay = time.Millisecond
 	if _, err := s.Commit(t.Context(), c.Lease, commit); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func testSweepFinalize(t *testing.T, s *suite) {
 func testSweepDependent(t *testing.T, s *suite) {
 	child := s.create(t)
 	c := s.mustClaim(t, child.ID, 1)
-	next := c.State
+	next := *c.State
 	next.Open = []state.OpenCall{{ID: "c1", Name: "leaf", Needs: state.NeedChild, Child: "run_c"}}
 	commit := commitOf(c, move(t, next, state.WaitingChild, state.Entry{Waiting: &state.Wait{Reason: state.WaitingChild, Calls: []state.WaitCall{}}}))
 	commit.RedeliveryDelay = time.Millisecond

@@ -221,7 +221,7 @@ func testSignalPartlyReopened(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 		c := s.mustClaim(t, run.ID, v)
-		next := c.State
+		next := *c.State
 		next.Open = []state.OpenCall{{ID: "c2", Name: "t", Arguments: "{}", Needs: state.NeedResult}}
 		next = move(t, next, state.WaitingClientTool, state.Entry{Waiting: &state.Wait{Reason: state.WaitingClientTool, Calls: []state.WaitCall{}}})
 		commit := commitOf(c, next)
@@ -327,7 +327,8 @@ func testAbortDuringTurn(t *testing.T, s *suite) {
 			t.Errorf("Record = %+v, %v; want the abort", abort, err)
 		}
 	}
-	c.State = c.State.Append(response(1, "c1"))
+	next := c.State.Append(response(1, "c1"))
+	c.State = &next
 	done := s.commit(t, c, state.WaitingHumanInput, state.Entry{Waiting: &state.Wait{Reason: state.WaitingHumanInput, Calls: []state.WaitCall{}}})
 	if done.Status != state.Queued {
 		t.Fatalf("Commit = %+v, want queued", done)

@@ -261,7 +261,7 @@ func (s *suite) mustClaim(t *testing.T, id state.RunID, version int64) *state.Cl
 // commit ends a claimed turn with one transition.
 func (s *suite) commit(t *testing.T, c *state.Claim, r state.Reason, e state.Entry) state.Committed {
 	t.Helper()
-	return s.commitState(t, c, move(t, c.State, r, e))
+	return s.commitState(t, c, move(t, *c.State, r, e))
 }
 
 func (s *suite) commitState(t *testing.T, c *state.Claim, next state.State) state.Committed {

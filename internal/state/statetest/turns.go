@@ -206,7 +206,7 @@ func testCommitFenced(t *testing.T, s *suite) {
 	if _, err := s.Evict(t.Context(), "w1", 100, long); err != nil {
 		t.Fatal(err)
 	}
-	next := move(t, first.State, state.EndModelError, state.Entry{})
+	next := move(t, *first.State, state.EndModelError, state.Entry{})
 	if _, err := s.Commit(t.Context(), first.Lease, commitOf(first, next)); !errors.Is(err, state.ErrFenced) {
 		t.Fatalf("Commit after eviction = %v, want ErrFenced", err)
 	}

@@ -12,7 +12,7 @@ import (
 // signals that the turn has not consumed.
 func testRequireInboxConsumed(t *testing.T, s *suite) {
 	end := func(c *state.Claim, r state.Reason, signals int) (state.Committed, error) {
-		done := commitOf(c, move(t, c.State, r, state.Entry{}))
+		done := commitOf(c, move(t, *c.State, r, state.Entry{}))
 		done.RequireInboxConsumed, done.Consumed = true, signals
 		return s.Commit(t.Context(), c.Lease, done)
 	}

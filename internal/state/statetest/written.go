@@ -73,7 +73,7 @@ func (w Written) Store(tb testing.TB, s state.RunStore, seed uint64) (payload in
 		}
 		at := state.At(time.Now())
 		last := turn > w.Turns
-		next := c.State.Append(w.response(c.State, turn, at, last, said))
+		next := c.State.Append(w.response(*c.State, turn, at, last, said))
 		if !last {
 			if _, err := s.Record(tb.Context(), c.Lease, state.Record{From: c.State.LogLen(), Entries: next.Log[c.State.LogLen():]}); err != nil {
 				tb.Fatal(err)

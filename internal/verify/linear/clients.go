@@ -113,7 +113,7 @@ func (c *client) work(ctx context.Context) {
 
 // turn works on a claimed run. A slow worker may have lost it.
 func (c *client) turn(ctx context.Context, claim state.Claim) {
-	s := claim.State
+	s := *claim.State
 	if c.chance(3) {
 		j := state.Record{From: s.LogLen(), Started: []string{"c" + claim.Lease.Token}, Entries: []state.Entry{{
 			Seq: s.LogLen() + 1, Type: state.EntryProgress, At: state.At(time.Now()), Target: claim.Lease.Token,

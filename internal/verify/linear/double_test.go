@@ -123,8 +123,9 @@ func (d *double) Claim(_ context.Context, q state.ClaimRequest) (*state.Claim, e
 		if d.bug == forgottenClaim && r.Token == q.Token {
 			r.Attempts++
 		}
-		c = r.Claim(q, now)
-		c.State.Log = d.log
+		if c = r.Claim(q, now); c.State != nil {
+			c.State.Log = d.log
+		}
 		return nil
 	})
 	return lose(c, err)

@@ -133,7 +133,10 @@ func ask(ctx context.Context, s state.Store, c Call) (a Answer) {
 	var ended *state.TerminalError
 	promised := errors.Is(a.Err, state.ErrFenced) || errors.Is(a.Err, state.ErrNotFound) || errors.As(a.Err, &closed) || errors.As(a.Err, &ended)
 	a.Unknown = a.Err != nil && !promised
-	a.log = encodeLog(a.Log) + encodeLog(a.Claim.State.Log)
+	a.log = encodeLog(a.Log)
+	if s := a.Claim.State; s != nil {
+		a.log += encodeLog(s.Log)
+	}
 	return a
 }
 

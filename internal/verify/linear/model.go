@@ -242,7 +242,7 @@ func sameClaim(want, got state.Claim) bool {
 	return want.Lease == got.Lease && want.Base == got.Base && want.Attempt == got.Attempt &&
 		encode(want.Abort) == encode(got.Abort) && encode(want.Journal.Started) == encode(got.Journal.Started) &&
 		encode(want.Journal.Results) == encode(got.Journal.Results) && ids(want.Signals) == ids(got.Signals) &&
-		sameState(want.State, got.State)
+		sameState(*want.State, *got.State)
 }
 
 func ids(signals []state.Signal) string {

@@ -66,7 +66,7 @@ var all = []mutant{
 	{"a commit that is repeated is made again", rules, []string{"if r.CommitID == c.ID && c.ID != \"\" {", "if false {"}, "TestExplore/^tools$"},
 	{"a run ends although something has come in during its last turn", commit, []string{"RequireInboxConsumed: true, ", ""}, "TestExplore/^a_remark$"},
 	{"the store ends a run although something has come in", rules, []string{"	return reach > c.Consumed\n", "	return reach < 0\n"}, "TestExplore/^a_remark$"},
-	{"what has come in during the last turn is dropped", commit, []string{"	t.s = loop.ApplyLateSignals(t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)\n", "	_ = loop.ApplyLateSignals\n"}, "TestExplore/^a_remark$"},
+	{"what has come in during the last turn is dropped", commit, []string{"	next := loop.ApplyLateSignals(*t.s, t.taker.cfg.Clock.Now(), late, c.Abort != nil)\n", "	_ = loop.ApplyLateSignals\n	next := *t.s\n"}, "TestExplore/^a_remark$"},
 	{"model calls of workers that died are not counted", act, []string{"	if began.Attempt > 1 {\n", "	if false {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a model call is not counted where an attempt has journaled nothing", spent, []string{"	if attempts <= known {\n", "	if attempts <= known+1 {\n"}, "TestExplore/^tools,_no_optimisations$"},
 	{"a sealed run takes messages", inbox, []string{"	if r.Sealed != \"\" {\n		return state.Wake{}, state.ErrDeleting", "	if false {\n		return state.Wake{}, state.ErrDeleting"}, "TestExplore/^a_deletion_of_a_tree"},

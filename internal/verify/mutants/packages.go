@@ -200,7 +200,8 @@ var packages = []group{
 		{"a turn waits for a quota with a result in memory", act, []string{"(next != nil || !t.commitsNext())", "!t.commitsNext()"}, "TestResultIsRecordedBeforeAQuotaWait$"},
 		{"a noisy turn waits with a result in memory", act, []string{" && t.load.TryWork()", ""}, "TestResultIsRecordedBeforeANoisyTurnWaits$"},
 		{"a write without an answer is not repeated", journal, []string{"		if final(err) || !clock.Pause(within, storePause) {\n			return fmt", "		if true {\n			return fmt"}, "TestWritesAreRepeated$"},
-		{"a run that continues hands over the figures of its discarded end", commit, []string{"c.Consumed, c.Figures = len(t.claim.Signals), state.EndFigures(&t.s)", "c.Consumed = len(t.claim.Signals)"}, "TestContinuedTurnHasNoFigures$"},
+		{"a run that continues hands over the figures of its discarded end", commit, []string{"c.State, c.Consumed, c.Figures = t.s, len(t.claim.Signals), state.EndFigures(t.s)", "c.State, c.Consumed = t.s, len(t.claim.Signals)"}, "TestContinuedTurnHasNoFigures$"},
+		{"a turn commits the state from before the late signals", commit, []string{"c.State, c.Consumed, c.Figures = t.s, len(", "c.Consumed, c.Figures = len("}, "TestContinuedTurnHasNoFigures$"},
 		{"a turn that stops loses the cost of its model call", act, []string{"		t.recordSpent(ctx, cut)\n", "		_ = cut\n"}, "TestShutdownReleasesTheTurn$"},
 	}},
 	{service, []mutant{

@@ -307,9 +307,11 @@ func (s *Store) resume(q state.ClaimRequest) (c *state.Claim, ok bool) {
 	if err != nil {
 		return c, false
 	}
-	c = rec.Claim(q, s.now())
+	if c = rec.Claim(q, s.now()); c.Outcome != state.Claimed {
+		return c, false
+	}
 	c.State.Log, err = r.entries(c.State.Checkpoint-1, 0)
-	return c, err == nil && c.Outcome == state.Claimed
+	return c, err == nil
 }
 
 // Claim implements state.Turns.
@@ -323,7 +325,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 		if c.Outcome != state.Claimed {
 			return nil, nil
 		}
-		if c.LogOmitted = q.Omits(&c.State); c.LogOmitted {
+		if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
 			return nil, nil
 		}
 		var err error

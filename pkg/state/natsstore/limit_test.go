@@ -118,7 +118,7 @@ func TestResultsLeaveCapacityForTheCommit(t *testing.T) {
 	if err != nil || c.Outcome != state.Claimed {
 		t.Fatal(c.Outcome, err)
 	}
-	next := c.State
+	next := *c.State
 	for size := 1 << 15; size >= 1<<11; size /= 4 {
 		for {
 			id := ulid.Make().String()

@@ -195,7 +195,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 
 // withLog returns a claim with the log of its run, unless the request excludes it.
 func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c *state.Claim) (_ *state.Claim, err error) {
-	if c.LogOmitted = q.Omits(&c.State); c.LogOmitted {
+	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
 		return c, nil
 	}
 	s.mu.Lock()

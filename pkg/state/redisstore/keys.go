@@ -43,13 +43,16 @@ type run struct{ header, log, journal, inbox, seen, due, count, tenants, leases,
 
 func (k keys) run(id state.RunID) run {
 	n := id.Shard()
-	b := make([]byte, 0, 5*(len(k.shards[n])+len(id))+len(":run:log:journal:inbox:seen")+5)
+	var b strings.Builder
+	b.Grow(5*(len(k.shards[n])+len(id)) + len(":run:log:journal:inbox:seen") + 5)
 	ends := [5]int{}
 	for i, kind := range [5]string{":run:", ":log:", ":journal:", ":inbox:", ":seen:"} {
-		b = append(append(append(b, k.shards[n]...), kind...), id...)
-		ends[i] = len(b)
+		b.WriteString(k.shards[n])
+		b.WriteString(kind)
+		b.WriteString(string(id))
+		ends[i] = b.Len()
 	}
-	all := string(b)
+	all := b.String()
 	return run{
 		all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]], all[ends[3]:], k.dues[n], k.counts[n], k.tenants[n],
 		k.leases[n], k.lists[n], k.marks[n], k.figures[n],

@@ -209,7 +209,7 @@ func (s *Store) createRun(ctx context.Context, st state.State, n state.NewRun, t
 	if err != nil {
 		return state.Created{}, "", err
 	}
-	entries, err := encodeEntries(st.Log)
+	entries, err := appendEntries(nil, st.Log)
 	if err != nil {
 		return state.Created{}, "", err
 	}
@@ -285,16 +285,16 @@ func names(list []string) (string, error) {
 	return string(b), err
 }
 
-func encodeEntries(entries []state.Entry) ([]any, error) {
-	out := make([]any, len(entries))
+// appendEntries appends the encoded entries, each a []byte, to the arguments of a script.
+func appendEntries(args []any, entries []state.Entry) ([]any, error) {
 	for i := range entries {
 		b, err := state.EncodeEntry(&entries[i])
 		if err != nil {
 			return nil, err
 		}
-		out[i] = b
+		args = append(args, b)
 	}
-	return out, nil
+	return args, nil
 }
 
 // decodeEntries appends the entries after the first ones of a run's log, and releases each text

@@ -142,15 +142,24 @@ type reply[P ~int] []any
 
 // batched calls a script that may be repeated, in a pipeline with others.
 func (script script[P]) batched(ctx context.Context, s *Store, keys []string, args ...any) (reply[P], error) {
-	if s.batcher == nil {
-		return script.call(ctx, s, keys, args...)
-	}
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "evalsha", script.Hash(), len(keys))
+	return script.send(ctx, s, keys, append(script.command(keys, len(args)), args...))
+}
+
+// command returns the beginning of a command that calls the script, with capacity for n arguments.
+func (script script[P]) command(keys []string, n int) []any {
+	all := append(make([]any, 0, 3+len(keys)+n), "evalsha", script.Hash(), len(keys))
 	for i := range keys {
 		all = append(all, &keys[i]) // a pointer needs no allocation in an interface
 	}
-	all = append(all, args...)
+	return all
+}
+
+// send is batched for a command with its arguments, which begins as command returns it.
+func (script script[P]) send(ctx context.Context, s *Store, keys []string, all []any) (reply[P], error) {
+	args := all[3+len(keys):]
+	if s.batcher == nil {
+		return script.call(ctx, s, keys, args...)
+	}
 	v, err := s.batcher.do(ctx, script.kind, all...)
 	// If the server lacks the script, one of all callers loads it: each by itself would need its
 	// own connection.

@@ -35,9 +35,11 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 		return c, nil
 	}
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
+	c.State = new(state.State)
 	if header := r.str(claimHeader); header == "" {
-		c.State = *known.Header.State
-	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
+		*c.State = *known.Header.State
+		c.State.Log = nil
+	} else if *c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
 		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
 	c.State.ID = q.Run
@@ -51,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
 		return new(state.Claim), err
 	}
-	if c.LogOmitted = q.Omits(&c.State); c.LogOmitted {
+	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
 		return c, fill(c, r)
 	}
 	tail, err := r.list(claimTail)
@@ -160,13 +162,11 @@ func fillStart(j *state.Journal, id, stored string) error {
 // resumed returns the answer to an eager claim.
 func resumed(q state.ClaimRequest, known logcache.Known) *state.Claim {
 	n := state.LogLen(known.Entries)
-	c := &state.Claim{
+	return &state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
 		Lease: state.Lease{Run: q.Run, Token: q.Token, Version: q.Version, Worker: q.Worker},
-		State: *known.Header.State, Base: n, Attempt: 1,
+		State: known.Header.State, Base: n, Attempt: 1,
 	}
-	c.State.Log = known.Entries
-	return c
 }
 
 // Renew implements state.Turns.
@@ -201,7 +201,10 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 	if err != nil {
 		return nil, err
 	}
-	args := []any{l.Token, l.Version, j.From, len(j.Started), len(j.Starts), len(j.Results), len(j.Entries), awaits}
+	k := s.keys.run(l.Run)
+	keys := []string{k.header, k.log, k.journal, k.inbox}
+	args := recordScript.command(keys, 8+len(j.Started)+2*len(j.Starts)+2*len(j.Results)+len(j.Entries))
+	args = append(args, l.Token, l.Version, j.From, len(j.Started), len(j.Starts), len(j.Results), len(j.Entries), awaits)
 	for _, id := range j.Started {
 		args = append(args, id)
 	}
@@ -221,12 +224,10 @@ func (s *Store) Record(ctx context.Context, l state.Lease, j state.Record) (*sta
 		}
 		args = append(args, e.CallID, b)
 	}
-	entries, err := encodeEntries(j.Entries)
-	if err != nil {
+	if args, err = appendEntries(args, j.Entries); err != nil {
 		return nil, err
 	}
-	k := s.keys.run(l.Run)
-	r, err := recordScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox}, append(args, entries...)...)
+	r, err := recordScript.send(ctx, s, keys, args)
 	if err != nil {
 		return nil, fmt.Errorf("write the journal of run %s: %w", l.Run, err)
 	}
@@ -269,10 +270,6 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if err != nil {
 		return state.Committed{}, err
 	}
-	entries, err := encodeEntries(state.After(c.State.Log, c.From))
-	if err != nil {
-		return state.Committed{}, err
-	}
 	awaited, err := names(c.State.Accepts())
 	if err != nil {
 		return state.Committed{}, err
@@ -281,12 +278,15 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 	if c.RequireInboxConsumed && c.State.Status.Terminal() {
 		requireConsumed = "1"
 	}
-	k := s.keys.run(l.Run)
-	args := append([]any{
+	k, entries := s.keys.run(l.Run), state.After(c.State.Log, c.From)
+	keys := []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists, k.figures}
+	args := append(commitScript.command(keys, 20+len(entries)),
 		string(l.Run), l.Token, l.Version, c.ID, string(c.State.Status), c.State.Version, header, awaited, wake(c.State),
-		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c), checkpointOf(c.State), logBytesOf(c.State),
-	}, entries...)
-	r, err := commitScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.tenants, k.leases, k.lists, k.figures}, args...)
+		c.Consumed, c.RedeliveryDelay.Milliseconds(), c.From, c.EagerClaim, l.Worker, c.State.Format, waitReason(c.State), requireConsumed, packFigures(c), checkpointOf(c.State), logBytesOf(c.State))
+	if args, err = appendEntries(args, entries); err != nil {
+		return state.Committed{}, err
+	}
+	r, err := commitScript.send(ctx, s, keys, args)
 	if err != nil {
 		return state.Committed{}, fmt.Errorf("commit run %s: %w", l.Run, err)
 	}
@@ -294,14 +294,14 @@ func (s *Store) Commit(ctx context.Context, l state.Lease, c state.Commit) (stat
 		return state.Committed{}, err
 	}
 	// A repetition applied nothing: the entries in the log are those of the first commit.
-	if n := len(entries); c.State.Status.Terminal() {
+	if c.State.Status.Terminal() {
 		s.cache.Drop(l.Run)
-	} else if r.flag(commitApplied) && n > 0 {
+	} else if r.flag(commitApplied) && len(entries) > 0 {
 		made := logcache.Header{Commit: c.ID, State: c.State, Bytes: len(header)}
 		if r.flag(commitClaimed) {
 			made.EagerClaim = c.EagerClaim
 		}
-		s.cache.Put(l.Run, c.State.Log, entries[n-1].([]byte), made) //nolint:forcetypeassert // encodeEntries makes nothing else
+		s.cache.Put(l.Run, c.State.Log, args[len(args)-1].([]byte), made) //nolint:forcetypeassert // appendEntries makes nothing else
 	}
 	return state.Committed{Status: state.Status(r.str(commitStatus)), Version: r.num(commitVersion), Noisy: r.flag(commitNoisy), Claimed: r.flag(commitClaimed)}, nil
 }
