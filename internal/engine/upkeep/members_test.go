@@ -29,6 +29,8 @@ type deployment struct {
 	due       []state.Due
 	refuses   bool // the bus rejects turns
 	published []state.RunID
+	mute      bool   // heartbeats of this worker are lost
+	during    func() // called by each eviction
 
 	faults  map[string]int // evictions of a worker that fail
 	backlog state.Backlog  // of the bus; nil: it does not answer
@@ -45,9 +47,16 @@ func (d *deployment) Alive(_ context.Context, worker string) (bool, error) {
 	return d.alive[worker], nil
 }
 
-func (d *deployment) Owners(context.Context) ([]string, error) { return d.owners, nil }
+func (d *deployment) Owners(context.Context) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.owners), nil
+}
 
 func (d *deployment) Evict(_ context.Context, worker string, limit int, _ time.Duration) ([]state.Due, error) {
+	if d.during != nil {
+		d.during()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.faults[worker] > 0 {
@@ -84,7 +93,36 @@ func (d *deployment) Backlog(context.Context) (state.Backlog, error) {
 	return d.backlog, nil
 }
 
-func (d *deployment) SendHeartbeat(h bus.Heartbeat) { d.hear(h) }
+func (d *deployment) SendHeartbeat(h bus.Heartbeat) {
+	d.mu.Lock()
+	mute := d.mute
+	d.mu.Unlock()
+	if !mute {
+		d.hear(h)
+	}
+}
+
+// set changes d while workers use it.
+func (d *deployment) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// join starts the worker me, and returns its leases and a function that stops it.
+func (d *deployment) join(t *testing.T) (leases *upkeep.Leases, leave func()) {
+	t.Helper()
+	leases = upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+	members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
+	stop, err := members.Join(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { members.Run(running); close(ended) }()
+	return leases, func() { end(); <-ended; stop() }
+}
 
 func (d *deployment) Heartbeats(_ context.Context, fn func(bus.Heartbeat)) (func(), error) {
 	d.hear = fn
@@ -116,24 +154,14 @@ func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deployment{alive: map[string]bool{"slow": true}, owners: []string{"before", "me"}}
-		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
-		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
-		stop, err := members.Join(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stop()
-		running, end := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { members.Run(running); close(ended) }()
+		leases, leave := d.join(t)
 
 		for _, worker := range []string{"dead", "slow", "leaving"} {
 			d.hear(bus.Heartbeat{Worker: worker, Format: state.Format})
 		}
 		d.hear(bus.Heartbeat{Worker: "leaving", Leaving: true})
 		time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat)
-		end()
-		<-ended
+		leave()
 		slices.Sort(d.evicted)
 		if want := []string{"before", "dead"}; !slices.Equal(slices.Compact(d.evicted), want) {
 			t.Errorf("evicted %q, want %q", d.evicted, want)
@@ -148,25 +176,140 @@ func TestOnlyDeadWorkersAreEvicted(t *testing.T) {
 	})
 }
 
+// A worker claims eagerly only while it knows the other workers and each of them can read its format. Gateways do not
+// matter: they take over no turns.
+func TestNoEagerClaimsBesideAnOlderWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{alive: map[string]bool{"old": true}}
+		leases, leave := d.join(t)
+		defer leave()
+		rounds := func(n int) { time.Sleep(time.Duration(n)*periods.Heartbeat + periods.Heartbeat/2) } // the bubble's clock
+		is := func(when string, want bool) {
+			t.Helper()
+			if got := leases.ClaimsEagerly(); got != want {
+				t.Errorf("%s: eager claims are %v, want %v", when, got, want)
+			}
+		}
+		old := bus.Heartbeat{Worker: "old", Format: state.Format - 1}
+		rounds(1)
+		is("before it knows the others", false)
+		rounds(2 * upkeep.MissedHeartbeats)
+		is("alone", true)
+		d.hear(old)
+		is("an older worker is heard", false)
+		rounds(2)
+		is("an older worker was heard", false)
+		rounds(2 * upkeep.MissedHeartbeats)
+		is("an older worker is unreachable", false)
+		d.hear(bus.Heartbeat{Worker: "old", Format: state.Format})
+		rounds(1)
+		is("the older worker was upgraded", true)
+		d.hear(old)
+		d.set(func() { d.alive["old"] = false })
+		rounds(2 * upkeep.MissedHeartbeats)
+		is("an older worker has died", true)
+		d.hear(old)
+		d.hear(bus.Heartbeat{Worker: "old", Leaving: true})
+		rounds(1)
+		is("an older worker has left", true)
+		d.hear(bus.Heartbeat{Worker: "old gateway", Gateway: true, Format: state.Format - 1})
+		rounds(1)
+		is("an older gateway was heard", true)
+	})
+}
+
+// A worker that misses its own heartbeats cannot know the others: it evicts none and claims nothing eagerly. When it has
+// heard itself for a while, it also evicts the workers that died unheard in the meantime.
+func TestWorkerWithoutItsOwnHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{}
+		leases, leave := d.join(t)
+		defer leave()
+		long := func() { time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat) } // the bubble's clock
+		is := func(when string, eager bool, evicted ...string) {
+			t.Helper()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			slices.Sort(d.evicted)
+			if d.evicted = slices.Compact(d.evicted); !slices.Equal(d.evicted, evicted) || leases.ClaimsEagerly() != eager {
+				t.Errorf("%s: eager claims are %v, evicted %q; want %v, %q", when, leases.ClaimsEagerly(), d.evicted, eager, evicted)
+			}
+		}
+		long()
+		is("it hears itself", true)
+		d.hear(bus.Heartbeat{Worker: "heard", Format: state.Format})
+		d.set(func() { d.mute, d.owners = true, []string{"unheard"} })
+		long()
+		is("it is deaf", false)
+		d.set(func() { d.mute = false })
+		long()
+		is("it hears itself again", true, "heard", "unheard")
+	})
+}
+
+// An eviction ends when its worker hears the other one again, or misses its own heartbeats, and so cannot know whether
+// the other one lives.
+func TestEvictionEnds(t *testing.T) {
+	t.Parallel()
+	for name, during := range map[string]func(d *deployment){
+		"the other is heard": func(d *deployment) { d.hear(bus.Heartbeat{Worker: "before", Format: state.Format}) },
+		"the worker is deaf": func(d *deployment) {
+			d.set(func() { d.mute = true })
+			time.Sleep(upkeep.MissedHeartbeats * periods.Heartbeat) // the bubble's clock
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &deployment{owners: []string{"before"}, held: map[string]int{"before": 600}}
+			d.during = func() { during(d) }
+			_, leave := d.join(t)
+			time.Sleep(2 * upkeep.MissedHeartbeats * periods.Heartbeat)
+			leave()
+			if len(d.evicted) != 1 || d.held["before"] == 0 {
+				t.Errorf("%s: evicted %q, %d leases are left; want one part of the leases ended", name, d.evicted, d.held["before"])
+			}
+		})
+	}
+}
+
+// A worker is back from when it is heard until it may be dead.
+func TestWorkerIsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{}
+		members := upkeep.NewMembers(upkeep.Self{ID: "me"}, d, d, upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler)), d.sweeper(), periods, slog.New(slog.DiscardHandler))
+		stop, err := members.Join(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		is := func(when string, want bool) {
+			t.Helper()
+			if got := members.Back("other"); got != want || members.Back("") {
+				t.Errorf("%s: back is %v, want %v; no worker is back: %v", when, got, want, members.Back(""))
+			}
+		}
+		is("before", false)
+		d.hear(bus.Heartbeat{Worker: "other", Format: state.Format})
+		d.hear(bus.Heartbeat{Format: state.Format})
+		is("heard", true)
+		time.Sleep(upkeep.MissedHeartbeats * periods.Heartbeat) // the bubble's clock
+		is("heard a while ago", true)
+		time.Sleep(periods.Heartbeat)
+		is("unheard for longer", false)
+	})
+}
+
 // The eviction of a worker that held a lease before any other worker listened is retried if the store does not
 // answer.
 func TestEvictionIsRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deployment{owners: []string{"before"}, faults: map[string]int{"before": 2}}
-		leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
-		members := upkeep.NewMembers(upkeep.Self{ID: "me", Slots: 1}, d, d, leases, d.sweeper(), periods, slog.New(slog.DiscardHandler))
-		stop, err := members.Join(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stop()
-		running, end := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { members.Run(running); close(ended) }()
+		_, leave := d.join(t)
 		time.Sleep(10 * upkeep.MissedHeartbeats * periods.Heartbeat) // the bubble's clock
-		end()
-		<-ended
+		leave()
 		if d.faults["before"] != 0 || len(d.evicted) != 1 || len(d.published) != 1 {
 			t.Errorf("%d faults are left; evicted %q; published turns of %q; want one worker and its turn", d.faults["before"], d.evicted, d.published)
 		}
