@@ -21,8 +21,9 @@ func (c *choice) UnmarshalJSON(data []byte) error {
 
 type color string
 
-func TestDoSendsASchemaOnlyIfItDescribesT(t *testing.T) {
-	sent := ""
+// refusing returns a client whose server refuses each submission, after it has put the output schema into sent.
+func refusing(t *testing.T, sent *string) *turnpike.Client {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			Schema json.RawMessage `json:"output_schema"`
@@ -30,14 +31,20 @@ func TestDoSendsASchemaOnlyIfItDescribesT(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			t.Error(err)
 		}
-		sent = string(body.Schema)
+		*sent = string(body.Schema)
 		w.WriteHeader(http.StatusBadRequest)
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	c, err := turnpike.Dial(server.URL, turnpike.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func TestDoSendsASchemaOnlyIfItDescribesT(t *testing.T) {
+	sent := ""
+	c := refusing(t, &sent)
 	s := turnpike.Submission{Agent: "clerk", Input: "x"}
 	for name, test := range map[string]struct {
 		do   func() error
@@ -59,6 +66,24 @@ func TestDoSendsASchemaOnlyIfItDescribesT(t *testing.T) {
 		}
 		if (sent != "") != test.want {
 			t.Errorf("%s: sent the schema %q, want one: %v", name, sent, test.want)
+		}
+	}
+}
+
+// A submission's own schema is sent as it is, also where Do would have sent that of T, or none.
+func TestDoSendsTheSchemaOfTheSubmission(t *testing.T) {
+	const own = `{"type":"object","required":["name","age"]}`
+	sent := ""
+	c := refusing(t, &sent)
+	s := turnpike.Submission{Agent: "clerk", Input: "x", OutputSchema: json.RawMessage(own)}
+	for name, do := range map[string]func() error{
+		"struct": func() error { _, err := turnpike.Do[struct{ Name string }](t.Context(), c, s); return err },
+		"string": func() error { _, err := turnpike.Do[string](t.Context(), c, s); return err },
+		"any":    func() error { _, err := turnpike.Do[any](t.Context(), c, s); return err },
+	} {
+		sent = "nothing"
+		if err := do(); err == nil || sent != own {
+			t.Errorf("%s: sent the schema %s, %v; want %s", name, sent, err, own)
 		}
 	}
 }

@@ -29,6 +29,9 @@ func TestArguments(t *testing.T) {
 		"unclosed bracket": {`{"jsonPath":"$['a'","numberValue":1}`, ``},
 		"too deep":         {`{"jsonPath":"$` + strings.Repeat(".a", 201) + `","numberValue":1}`, ``},
 		"text goes on":     {`{"jsonPath":"$.t","stringValue":"a","willContinue":true}`, ``},
+		"item goes on":     {`{"jsonPath":"$.l[0]","stringValue":"a"} {"jsonPath":"$.l[1]","stringValue":"b","willContinue":true}`, ``},
+		"nested goes on":   {`{"jsonPath":"$.l[0][0].t","willContinue":true} {"jsonPath":"$.l[0][1]","numberValue":1}`, ``},
+		"items that end":   {`{"jsonPath":"$.l[0]","stringValue":"a","willContinue":true} {"jsonPath":"$.l[0]","stringValue":"b"} {"jsonPath":"$.l[1]"}`, `{"l":["ab",""]}`},
 	} {
 		var n node
 		got, ok := fill(t, &n, test.values)
