@@ -151,18 +151,16 @@ func (s *blocks) parts(stop model.Stop) []state.Part {
 				parts = append(parts, s.textPart(b))
 			}
 		case kindHostedUse:
-			if b.stopped || !cut {
-				var next *contentBlock
-				if i+1 < len(s.list) {
-					next = s.list[i+1]
-				}
-				p, merged, ok := s.use(b, next, stop == model.StopPause, uses)
-				if ok {
-					said = true
-					parts = append(parts, p)
-				}
-				skip = merged
+			var next *contentBlock
+			if i+1 < len(s.list) {
+				next = s.list[i+1]
 			}
+			p, merged, ok := s.use(b, next, stop == model.StopPause, uses)
+			if ok {
+				said = true
+				parts = append(parts, p)
+			}
+			skip = merged
 		case kindThinking:
 			if b.signature != "" || b.text.Len() > 0 {
 				parts = append(parts, s.thinking(b, opaque{Signature: b.signature}))
