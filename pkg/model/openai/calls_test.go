@@ -42,7 +42,7 @@ func TestCalls(t *testing.T) {
 		"no number, no id":     {[]piece{free("", "f", `{"x":1}`), free("", "g", `{}`)}, want("call_3_0", "f", `{"x":1}`, "call_3_1", "g", `{}`), want("call_3_0", "f", `{"x":1}`)},
 		"no arguments":         {[]piece{at(0, "a", "f", ""), at(1, "b", "g", " ")}, want("a", "f", `{}`, "b", "g", `{}`), nil},
 		"not JSON":             {[]piece{at(0, "a", "f", "x=1"), at(1, "b", "g", "{}")}, want("a", "f", `x=1`, "b", "g", `{}`), nil},
-		"no name":              {[]piece{at(0, "a", "", "{}")}, nil, nil},
+		"no name":              {[]piece{at(0, "a", "", "{}"), at(1, "b", "", "{}")}, nil, nil},
 	} {
 		s := newCalls(3, "")
 		for _, p := range test.in {
@@ -53,6 +53,32 @@ func TestCalls(t *testing.T) {
 		}
 		if diff := cmp.Diff(test.known, s.known()); diff != "" {
 			t.Errorf("%s, known (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Of a response that was cut off, the call with the latest piece runs only if it is whole. The others are as they came.
+func TestCutCalls(t *testing.T) {
+	t.Parallel()
+	at := func(i int64, id, name, args string) piece { return piece{i, true, id, name, args, ""} }
+	for name, test := range map[string]struct {
+		in        []piece
+		want, cut []state.Part
+	}{
+		"whole":         {[]piece{at(0, "a", "f", `{"x":1}`)}, want("a", "f", `{"x":1}`), want("a", "f", `{"x":1}`)},
+		"in part":       {[]piece{at(0, "a", "f", `{"x":`)}, want("a", "f", `{"x":`), nil},
+		"empty":         {[]piece{at(0, "a", "f", "")}, want("a", "f", "{}"), nil},
+		"before":        {[]piece{at(0, "a", "f", ""), at(1, "b", "g", `{`)}, want("a", "f", "{}", "b", "g", "{"), want("a", "f", "{}")},
+		"first is last": {[]piece{at(0, "a", "f", `{`), at(1, "b", "g", ""), at(0, "", "", `"x"`)}, want("a", "f", `{"x"`, "b", "g", "{}"), want("b", "g", "{}")},
+	} {
+		s := newCalls(3, "")
+		for _, p := range test.in {
+			s.add(p)
+		}
+		for stop, want := range map[model.Stop][]state.Part{model.StopEnd: test.want, model.StopMaxOutputTokens: test.cut, model.StopContentFilter: test.cut} {
+			if diff := cmp.Diff(want, s.parts(stop)); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", name, stop, diff)
+			}
 		}
 	}
 }
