@@ -64,8 +64,8 @@ func (n *node) set(v partialArg) error {
 	case v.StringValue != nil && (at.kind == 0 || at.kind == isText && at.open):
 		at.kind, at.open = isText, v.WillContinue
 		at.text.WriteString(*v.StringValue)
-	case at.kind == isText && at.open && !v.WillContinue && v.empty():
-		at.open = false // the text ends without another piece
+	case at.kind == isText && at.open && v.empty():
+		at.open = v.WillContinue // the piece is empty, and its value omitted
 	case at.kind != 0:
 		return errTaken
 	case v.NumberValue != "":
