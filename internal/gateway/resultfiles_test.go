@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/file"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
@@ -215,4 +217,83 @@ func TestFilesOfClientTools(t *testing.T) {
 		t.Errorf("the model read %q with %q", text, files)
 	}
 	refused(t, "delete a file of a result", s.client.DeleteFile(t.Context(), id), api.CodeFileInUse)
+}
+
+// A submission and a fork can give a tool result with files. The model reads them, the history describes them, and they
+// exist as long as the run. Files that do not exist are refused, and so are too many.
+func TestFilesOfSubmittedResults(t *testing.T) {
+	t.Parallel()
+	s, eye := newReader(t, nil)
+	id := s.upload("given.txt", "hello")
+	history := func(files string) []byte {
+		return []byte(`[{"content":"x"},{"role":"assistant","parts":[{"type":"tool_call","id":"c1","name":"f"}]},
+			{"role":"tool","parts":[{"type":"tool_result","call_id":"c1","content":"this one","files":[` + files + `]}]}]`)
+	}
+	fork := func(run, files string) (api.Run, error) {
+		var req api.ForkRequest
+		if err := json.Unmarshal([]byte(`{"turn":0,"tool_results":[{"call_id":"c1","content":"the other","files":[`+files+`]}]}`), &req); err != nil {
+			t.Fatal(err)
+		}
+		return s.client.Fork(t.Context(), run, req)
+	}
+	check := func(run api.Run, err error, want string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.ended(run.ID)
+		if text, files := eye.read(t); text != want || !slices.Equal(files, []string{"given.txt text/plain hello"}) {
+			t.Errorf("the model read %q with %q", text, files)
+		}
+		messages, err := s.client.Messages(t.Context(), run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := messages[2].Parts[0].Files[0]; f.Name != "given.txt" || f.MediaType != "text/plain" || f.Bytes != 5 || f.Data != "" {
+			t.Errorf("the history has %+v", f)
+		}
+	}
+	run, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: history(`{"file_id":"` + id + `"}`)}, "")
+	check(run, err, "this one")
+	forked, err := fork(run.ID, `{"file_id":"`+id+`"}`)
+	check(forked, err, "the other")
+	for _, r := range []api.Run{run, forked} {
+		refused(t, "delete a file of a result", s.client.DeleteFile(t.Context(), id), api.CodeFileInUse)
+		if err := s.client.Delete(t.Context(), r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.client.DeleteFile(t.Context(), id); err != nil {
+		t.Errorf("delete a file that no run names: %v", err)
+	}
+
+	run, err = s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: history("")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ended(run.ID)
+	const gone = `{"file_id":"file_01ARZ3NDEKTSV4RRFFQ69G5FAV"}`
+	_, submitted := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: history(gone)}, "")
+	_, forking := fork(run.ID, gone)
+	for what, err := range map[string]error{"submit": submitted, "fork": forking} {
+		if p := refused(t, what, err, api.CodeInvalidRequest); !strings.Contains(p.Detail, `there is no file "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"`) {
+			t.Errorf("%s: %s", what, p.Detail)
+		}
+	}
+
+	var many []string // files of the user
+	for range 50 {
+		many = append(many, s.upload("a.txt", "x"))
+	}
+	later := func(file string) error {
+		both := append(append(bytes.TrimSuffix(input(many...), []byte("]")), ','), history(file)[1:]...)
+		_, err := s.client.Submit(t.Context(), api.SubmitRequest{Agent: "hello", Input: both, Delay: model.Duration(time.Hour)}, "")
+		return err
+	}
+	if err := later(`{"file_id":"` + many[0] + `"}`); err != nil {
+		t.Errorf("50 files, one of them also in a result: %v", err)
+	}
+	if p := refused(t, "51 files", later(gone), api.CodeInvalidRequest); !strings.Contains(p.Detail, "names more than 50 files") {
+		t.Errorf("51 files: %s", p.Detail)
+	}
 }
