@@ -173,10 +173,9 @@ type auditCmd struct {
 }
 
 func (c *auditCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Audit(e.ctx, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.AuditEntry], error) {
+		return e.client.Audit(e.ctx, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

@@ -208,21 +208,13 @@ type batchLsCmd struct {
 }
 
 func (c *batchLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.BatchSummary], error) {
+		return e.client.Batches(e.ctx, cursor, limit)
+	})
+	if err != nil {
 		return err
 	}
-	list := []api.BatchSummary{}
-	for cursor, more := "", true; more && len(list) < c.Limit; {
-		page, err := e.client.Batches(e.ctx, cursor, min(c.Limit-len(list), 20))
-		if err != nil {
-			return err
-		}
-		list = append(list, page.Items...)
-		if more = page.NextCursor != nil; more {
-			cursor = *page.NextCursor
-		}
-	}
-	return e.print(list, table("BATCH\tCREATED\tRUNS\tSTANDING", list, func(b api.BatchSummary) string {
+	return e.print(page.Items, table("BATCH\tCREATED\tRUNS\tSTANDING", page.Items, func(b api.BatchSummary) string {
 		return fmt.Sprintf("%s\t%s\t%d\t%s", b.ID, b.CreatedAt.Local().Format(time.DateTime), b.Total, counted(b.Counts))
 	}))
 }

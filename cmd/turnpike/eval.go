@@ -231,10 +231,9 @@ type evalLsCmd struct {
 }
 
 func (c *evalLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Evaluations(e.ctx, c.Agent, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.EvaluationSummary], error) {
+		return e.client.Evaluations(e.ctx, c.Agent, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

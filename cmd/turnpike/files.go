@@ -63,10 +63,9 @@ type filesLsCmd struct {
 }
 
 func (c *filesLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Files(e.ctx, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.File], error) {
+		return e.client.Files(e.ctx, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

@@ -88,10 +88,9 @@ type hooksLsCmd struct {
 }
 
 func (c *hooksLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Hooks(e.ctx, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.Hook], error) {
+		return e.client.Hooks(e.ctx, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

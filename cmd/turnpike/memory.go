@@ -23,17 +23,18 @@ type memoryLsCmd struct {
 }
 
 func (c *memoryLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
 	if c.Scope == "" {
-		page, err := e.client.MemoryScopes(e.ctx, "", c.Limit)
+		page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.MemoryScope], error) {
+			return e.client.MemoryScopes(e.ctx, cursor, limit)
+		})
 		if err != nil {
 			return err
 		}
 		return e.print(page, table("SCOPE", page.Items, func(m api.MemoryScope) string { return m.Scope }))
 	}
-	page, err := e.client.MemoryFiles(e.ctx, c.Scope, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.MemoryFile], error) {
+		return e.client.MemoryFiles(e.ctx, c.Scope, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -26,7 +25,7 @@ func completeIDs(e *env, k *kong.Context) error {
 			return nil
 		}
 		if runs == nil {
-			page, err := e.client.List(e.ctx, url.Values{"limit": {strconv.Itoa(mostListed)}, "view": {"summary"}})
+			page, err := listRuns(e, url.Values{"view": {"summary"}}, mostListed)
 			if err != nil {
 				return err
 			}

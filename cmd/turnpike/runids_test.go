@@ -23,7 +23,11 @@ func TestRunsByTheEndsOfTheirIDs(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/v1/runs" {
 			run := `{"id":%q,"agent":"hello","agent_version":1,"status":"running"}`
-			fmt.Fprintf(w, `{"items":[`+run+`,`+run+`,`+run+`],"next_cursor":null}`, one, two, other)
+			if r.FormValue("cursor") == "" { // a page may have fewer runs than its limit
+				fmt.Fprintf(w, `{"items":[`+run+`,`+run+`],"next_cursor":"rest"}`, one, two)
+			} else {
+				fmt.Fprintf(w, `{"items":[`+run+`],"next_cursor":null}`, other)
+			}
 			return
 		}
 		fmt.Fprintf(w, `{"id":%q,"agent":"hello","status":"running"}`, one)

@@ -249,9 +249,6 @@ type psCmd struct {
 	Quiet    bool              `short:"q" help:"Print only the ids, the newest first."`
 }
 
-// mostListed is the maximum number of runs on a page of the gateway.
-const mostListed = 1000
-
 // query returns the filter as parameters of the API.
 func (c *psCmd) query(now time.Time) (url.Values, error) {
 	if err := checkLimit(c.Limit); err != nil {
@@ -284,7 +281,7 @@ func (c *psCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	page, err := c.list(e, q)
+	page, err := listRuns(e, q, c.Limit)
 	if err != nil {
 		return err
 	}
@@ -303,22 +300,15 @@ func (c *psCmd) Run(e *env) error {
 	}))
 }
 
-// list reads the requested number of runs. It reads several pages if necessary, because a page may have fewer runs than
-// its limit, or none, although more follow.
-func (c *psCmd) list(e *env, q url.Values) (api.Page[api.Run], error) {
-	all := api.NewPage([]api.Run{}, "")
-	for {
-		q.Set("limit", strconv.Itoa(min(c.Limit-len(all.Items), mostListed)))
-		page, err := e.client.List(e.ctx, q)
-		if err != nil {
-			return all, err
+// listRuns reads up to limit runs that match a filter, the newest first.
+func listRuns(e *env, q url.Values, limit int) (api.Page[api.Run], error) {
+	return upTo(limit, func(cursor string, limit int) (api.Page[api.Run], error) {
+		q.Set("limit", strconv.Itoa(limit))
+		if cursor != "" {
+			q.Set("cursor", cursor)
 		}
-		all.Items, all.NextCursor, all.Examined, all.Complete = append(all.Items, page.Items...), page.NextCursor, page.Examined, page.Complete
-		if page.NextCursor == nil || len(all.Items) >= c.Limit {
-			return all, nil
-		}
-		q.Set("cursor", *page.NextCursor)
-	}
+		return e.client.List(e.ctx, q)
+	})
 }
 
 // cost formats a cost for people.

@@ -55,10 +55,9 @@ type schedulesLsCmd struct {
 }
 
 func (c *schedulesLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Schedules(e.ctx, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.Schedule], error) {
+		return e.client.Schedules(e.ctx, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

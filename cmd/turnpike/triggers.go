@@ -43,10 +43,9 @@ type triggersLsCmd struct {
 }
 
 func (c *triggersLsCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
-		return err
-	}
-	page, err := e.client.Triggers(e.ctx, "", c.Limit)
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.Trigger], error) {
+		return e.client.Triggers(e.ctx, cursor, limit)
+	})
 	if err != nil {
 		return err
 	}

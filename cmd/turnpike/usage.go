@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/turnpike-dev/turnpike/internal/app"
+	"github.com/turnpike-dev/turnpike/pkg/api"
 )
 
 // usagef returns an error for a mistake in the command line: the process exits with code 80.
@@ -29,4 +30,26 @@ func named(err error) error {
 		return usagef("%w", err)
 	}
 	return err
+}
+
+// mostListed is the maximum number of items that a gateway returns at once.
+const mostListed = 1000
+
+// upTo reads at most limit items of a list with read, and returns them as one page. It reads several pages if
+// necessary, because a page may have fewer items than its limit, or none, although more follow.
+func upTo[T any](limit int, read func(cursor string, limit int) (api.Page[T], error)) (api.Page[T], error) {
+	all := api.NewPage([]T{}, "")
+	if err := checkLimit(limit); err != nil {
+		return all, err
+	}
+	for cursor := ""; ; cursor = *all.NextCursor {
+		page, err := read(cursor, min(limit-len(all.Items), mostListed))
+		if err != nil {
+			return all, err
+		}
+		page.Items = append(all.Items, page.Items...)
+		if all = page; all.NextCursor == nil || len(all.Items) >= limit {
+			return all, nil
+		}
+	}
 }

@@ -34,27 +34,17 @@ type webhooksPendingCmd struct {
 }
 
 func (c *webhooksPendingCmd) Run(e *env) error {
-	if err := checkLimit(c.Limit); err != nil {
+	page, err := upTo(c.Limit, func(cursor string, limit int) (api.Page[api.PendingEvent], error) {
+		return e.client.PendingEvents(e.ctx, cursor, limit)
+	})
+	if err != nil {
 		return err
 	}
-	all := api.Page[api.PendingEvent]{Items: []api.PendingEvent{}}
-	for cursor, more := "", true; more && len(all.Items) < c.Limit; {
-		page, err := e.client.PendingEvents(e.ctx, cursor, min(c.Limit-len(all.Items), maxPending))
-		if err != nil {
-			return err
-		}
-		all.Items, all.NextCursor = append(all.Items, page.Items...), page.NextCursor
-		if more = page.NextCursor != nil; more {
-			cursor = *page.NextCursor
-		}
-	}
-	return e.print(all, table("RUN\tEVENT\tAGE\tATTEMPTS\tNEXT\tHOST\tREASON\tLAST ERROR", all.Items, func(p api.PendingEvent) string {
+	return e.print(page, table("RUN\tEVENT\tAGE\tATTEMPTS\tNEXT\tHOST\tREASON\tLAST ERROR", page.Items, func(p api.PendingEvent) string {
 		next := max(0, time.Until(p.NextAttemptAt.Time)).Round(time.Second)
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", p.RunID, p.Type, time.Since(p.Since.Time).Round(time.Second), p.Attempts, next, p.Host, p.Reason, firstLine(p.LastError))
 	}))
 }
-
-const maxPending = 1000 // maximum number of events that a gateway returns at once
 
 type webhooksReplayCmd struct {
 	Letters []uint64 `arg:"" optional:"" help:"Numbers of letters."`
