@@ -1,10 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // A line of a batch is a text, an input or a whole submission (L8).
@@ -54,6 +64,97 @@ func TestFirstLine(t *testing.T) {
 	} {
 		if got := firstLine(in); got != want {
 			t.Errorf("firstLine(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// batch --wait prints each run as it ends, and exits with the code of the worst; a run that was deleted since counts.
+func TestBatchWaits(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		ends    string
+		deleted string // the status of a run that was deleted
+		code    exitError
+		counts  string
+	}{
+		{"completed completed", "", 0, "2 completed"},
+		{"completed cancelled", "", exitCancelled, "1 completed, 1 cancelled"},
+		{"cancelled incomplete", "", exitIncomplete, "1 incomplete, 1 cancelled"},
+		{"failed incomplete cancelled completed", "", exitFailed, "1 completed, 1 incomplete, 1 failed, 1 cancelled"},
+		{"completed", "cancelled", exitCancelled, "1 completed, 1 cancelled"},
+		{"cancelled", "failed", exitFailed, "1 failed, 1 cancelled"},
+	} {
+		b := api.Batch{ID: "batch_1", MaxParallel: 2, Counts: map[string]int{}, Done: true}
+		ends := strings.Fields(test.ends)
+		for i, status := range ends {
+			b.Items = append(b.Items, api.BatchRun{Index: i, ID: fmt.Sprint("run_", i), Status: status})
+			b.Counts[status]++
+		}
+		if b.Total = len(ends); test.deleted != "" {
+			b.Counts[test.deleted]++
+			b.Total, b.Deleted = b.Total+1, 1
+		}
+		mux := http.NewServeMux()
+		give := func(path string, value func(*http.Request) any) {
+			mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+				if err := json.NewEncoder(w).Encode(value(r)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		give("POST /v1/runs:batch", func(*http.Request) any { return api.BatchAccepted{BatchID: "batch_1", RunIDs: make([]string, b.Total)} })
+		give("GET /v1/batches/batch_1", func(*http.Request) any { return b })
+		give("GET /v1/runs/{id}", func(r *http.Request) any {
+			i, _ := strconv.Atoi(strings.TrimPrefix(r.PathValue("id"), "run_"))
+			return api.Run{ID: r.PathValue("id"), Status: ends[i], Output: new("out\nmore")}
+		})
+		s := httptest.NewServer(mux)
+		for _, asJSON := range []bool{false, true} {
+			var out bytes.Buffer
+			args := []string{"batch", "a", "-", "--wait"}
+			if asJSON {
+				args = append(args, "-o", "json")
+			}
+			err := execute(t, api.New(s.URL), strings.NewReader("one\ntwo\n"), &out, args...)
+			code, _ := errors.AsType[exitError](err)
+			if code != test.code || code == 0 && err != nil {
+				t.Errorf("%+v: %v, want exit code %d", test, err, test.code)
+			}
+			var want []string
+			for i, end := range ends {
+				if want = append(want, fmt.Sprintf("%d/%d  run_%d  %s  out…", i+1, b.Total, i, end)); asJSON {
+					want[i] = fmt.Sprint("run_", i, " ", end)
+				}
+			}
+			got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if asJSON {
+				for i, line := range got {
+					var run api.Run
+					if err := json.Unmarshal([]byte(line), &run); err != nil {
+						t.Error(err)
+					}
+					got[i] = run.ID + " " + run.Status
+				}
+			} else {
+				want = append(append([]string{"batch batch_1"}, want...), fmt.Sprintf("%d runs, at most 2 at once: %s", b.Total, test.counts))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%+v, JSON: %v (-want +got):\n%s", test, asJSON, diff)
+			}
+		}
+		s.Close()
+	}
+}
+
+// The commands that follow one run exit with the code of its end, and with another one if it waits.
+func TestExitCodeOfARun(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[state.Status]exitError{
+		state.Completed: 0, state.Incomplete: 3, state.Failed: 4, state.Cancelled: 5, state.Waiting: 6, state.Queued: 6,
+	} {
+		err := exitOf(api.Run{Status: string(status)})
+		if code, _ := errors.AsType[exitError](err); code != want || code == 0 && err != nil {
+			t.Errorf("%s: %v, want exit code %d", status, err, want)
 		}
 	}
 }
