@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,6 +119,37 @@ func sameQuery(request, path, query string) bool {
 	slices.Sort(have)
 	slices.Sort(want)
 	return got == path && slices.Equal(have, want)
+}
+
+// show lists the runs below a run in the order in which they began, however many they are.
+func TestTreeBeyondOnePage(t *testing.T) {
+	t.Parallel()
+	below := map[string][][]string{"r0": {{"r4", "r3"}, {"r2", "r1"}}, "r3": {{}, {"r5"}}} // the newest first
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pages := below[r.FormValue("parent")]
+		n, _ := strconv.Atoi(r.FormValue("cursor"))
+		page := api.NewPage([]api.Run{}, "")
+		if n < len(pages) {
+			for _, id := range pages[n] {
+				page.Items = append(page.Items, api.Run{ID: id, Agent: "a", Status: "running"})
+			}
+		}
+		if n+1 < len(pages) {
+			page.NextCursor = new(strconv.Itoa(n + 1))
+		}
+		if err := json.NewEncoder(w).Encode(page); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	var out bytes.Buffer
+	e := newEnv(&out, &out, false, false)
+	e.ctx, e.client = t.Context(), api.New(s.URL)
+	got, err := tree(e, "r0", "")
+	const want = "└ r1 a running (-)\n└ r2 a running (-)\n└ r3 a running (-)\n  └ r5 a running (-)\n└ r4 a running (-)\n"
+	if err != nil || got != want {
+		t.Errorf("the tree is %v\n%s, want\n%s", err, got, want)
+	}
 }
 
 // The JSON of a list has the cursor behind its last item.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -121,27 +122,22 @@ func by(run *string) string {
 	return " by " + *run
 }
 
-// tree returns the runs below a run, one per line.
+// tree returns the runs below a run, one per line, the oldest first.
 func tree(e *env, id, indent string) (string, error) {
+	children, err := listRuns(e, url.Values{"parent": {id}}, math.MaxInt)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	for q := (url.Values{"parent": {id}, "limit": {"1000"}}); ; {
-		page, err := e.client.List(e.ctx, q)
+	for _, r := range slices.Backward(children.Items) { // the newest first
+		fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, agentOf(r), r.Status, orDash(r.Reason))
+		below, err := tree(e, r.ID, indent+"  ")
 		if err != nil {
 			return "", err
 		}
-		for _, r := range slices.Backward(page.Items) { // the page has the newest first
-			fmt.Fprintf(&b, "%s└ %s %s %s (%s)\n", indent, r.ID, agentOf(r), r.Status, orDash(r.Reason))
-			below, err := tree(e, r.ID, indent+"  ")
-			if err != nil {
-				return "", err
-			}
-			b.WriteString(below)
-		}
-		if page.NextCursor == nil {
-			return b.String(), nil
-		}
-		q.Set("cursor", *page.NextCursor)
+		b.WriteString(below)
 	}
+	return b.String(), nil
 }
 
 func messageLines(m api.Message) string {
