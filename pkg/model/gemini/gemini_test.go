@@ -166,6 +166,9 @@ func TestErrors(t *testing.T) {
 		if name == "malformed call" && (!ok || e.Message != "print(") {
 			t.Errorf("%s: %v", name, err)
 		}
+		if open := strings.Contains(name, "call that") || name == "call in call" || name == "arguments of nobody"; open != (ok && strings.Contains(e.Message, "incomplete tool call")) {
+			t.Errorf("%s: %v", name, err)
+		}
 		if !ok || e.Class != test.class || e.RetryAfter != test.after || e.Provider != "gemini" || e.Message == "" || len(resp.Parts) > 0 {
 			t.Errorf("%s: %#v, want class %s after %s", name, err, test.class, test.after)
 		}
