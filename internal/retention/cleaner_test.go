@@ -331,6 +331,36 @@ func TestListsOfAPass(t *testing.T) {
 	})
 }
 
+// A run is deleted although all runs of the page before it are kept: they are as old, and have just ended.
+func TestPassReadsOnAfterKeptRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeployment(t)
+		old := d.run("a", nil, state.EndCompleted)
+		var kept []state.RunID
+		for range 250 {
+			kept = append(kept, d.run("a", nil, ""))
+		}
+		time.Sleep(time.Hour)
+		for _, id := range kept {
+			d.end(id, state.EndCompleted)
+		}
+		c := retention.New(d.store, d.bus, retention.Config{Keep: agent.Retention{Completed: agent.Period(time.Minute)}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.Run(ctx); close(done) }()
+		time.Sleep(2 * time.Second) // the pass has ended, and no other has begun
+		cancel()
+		<-done
+		if d.has(old) {
+			t.Error("the run that ended an hour ago is there")
+		}
+		if left, err := d.store.List(t.Context(), state.Filter{Limit: 1000}); err != nil || len(left.Runs) != len(kept) {
+			t.Errorf("%d runs are left, %v; want the %d that have just ended", len(left.Runs), err, len(kept))
+		}
+	})
+}
+
 // picky is a store and a bus that cannot delete some runs, each for a different reason.
 type picky struct {
 	state.Store
