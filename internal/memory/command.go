@@ -394,6 +394,8 @@ func Seen(log []state.Entry, name string) (versions map[string]int64, from state
 			switch {
 			case p.Type == state.PartToolCall && p.Name == name:
 				calls[p.ID], _ = ParseCommand(json.RawMessage(p.Arguments))
+			case p.Type == state.PartToolCall:
+				delete(calls, p.ID) // a model may use an id again
 			case p.Type == state.PartToolResult && !p.IsError:
 				c, ok := calls[p.CallID]
 				found := versioned.FindStringSubmatch(p.Content)

@@ -246,6 +246,19 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// Models may use the id of a call again in a later response. A result belongs to the latest call with its id, so the
+// results of other tools say nothing about files.
+func TestSeenOfRepeatedIDs(t *testing.T) {
+	t.Parallel()
+	log := history([2]string{`{"command":"view","path":"/memories/a"}`, "Here's the content of /memories/a with line numbers (version 1):\n     1\tx"})
+	other := history([2]string{`{"command":"view","path":"/memories/a"}`, "Here's the content of /memories/a with line numbers (version 7, origin web):\n     1\tx"})
+	other[0].Message.Parts[0].Name = "fetch"
+	seen, from := memory.Seen(append(log, other...), "memory")
+	if len(seen) != 1 || seen["/memories/a"] != 1 || from != "" {
+		t.Errorf("the run has seen %v of origin %q, want version 1 of /memories/a without an origin", seen, from)
+	}
+}
+
 // Each scope and tenant has its own memory, and erasing it leaves nothing.
 func TestScopes(t *testing.T) {
 	t.Parallel()
