@@ -3,7 +3,11 @@ package main
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
+	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
 
 // The list of tenants names the secrets that a tenant has: without a list, the secrets of the deployment belong to the
@@ -25,4 +29,44 @@ func TestSecretsOfTenants(t *testing.T) {
 			t.Errorf("%s with %v: %q, want %q", c.name, c.secrets, got, c.want)
 		}
 	}
+}
+
+// A list that is given replaces the list before, and those without a flag stay. That matters most for the secrets of
+// the webhook: one that has leaked must not sign events any longer.
+func TestTenantListsAreReplaced(t *testing.T) {
+	t.Parallel()
+	c := atGateway(t, memstore.New(memstore.Config{}))
+	want := api.TenantSettings{}
+	put := func(args ...string) {
+		t.Helper()
+		if _, err := says(t, c, append([]string{"tenants", "put", "acme"}, args...)...); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Tenant(t.Context(), "acme")
+		if diff := cmp.Diff(want, got.TenantSettings); err != nil || diff != "" {
+			t.Errorf("after %q: %v\n%s", args, err, diff)
+		}
+	}
+	first, second := "https://1.1.1.1/first", "https://1.1.1.1/second"
+	want.Webhook = &state.Webhook{URL: first, Secret: state.SecretReferences{"secret://OLD"}}
+	put("--webhook", first, "--webhook-secret", "OLD")
+	want.Webhook.Secret = state.SecretReferences{"secret://NEW", "secret://OLD"}
+	put("--webhook-secret", "NEW,secret://OLD")
+	want.Webhook.Secret = state.SecretReferences{"secret://NEW"}
+	put("--webhook-secret", "NEW")
+	want.Webhook.Events = []state.EntryType{"run.finished", "run.waiting"}
+	put("--webhook-event", "run.finished,run.waiting")
+	want.Webhook.Events = []state.EntryType{"run.waiting"}
+	put("--webhook-event", "run.waiting")
+	want.Webhook.URL = second
+	put("--webhook", second)
+
+	want.ProviderTools, want.Streams = []string{"web_search"}, []api.TenantStream{{Name: "ORDERS", Subjects: []string{"orders.new", "orders.paid"}}, {Name: "LOGS"}}
+	put("--provider-tool", "web_search", "--stream", "ORDERS=orders.new,ORDERS=orders.paid,LOGS")
+	want.ProviderTools, want.Streams = []string{"anthropic/*"}, []api.TenantStream{{Name: "LOGS"}}
+	put("--provider-tool", "anthropic/*", "--stream", "LOGS")
+	want.Streams = []api.TenantStream{}
+	put("--stream", "none")
+	want.ProviderTools, want.Streams, want.Webhook = nil, nil, nil
+	put("--provider-tool", "any", "--stream", "default", "--webhook", "none")
 }
