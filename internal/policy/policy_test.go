@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,10 +27,10 @@ const everything = `{"name": "a",
 		{"name": "far", "kind": "mcp", "url": "https://mcp.example.com:8443/mcp"},
 		{"name": "pay", "kind": "nats", "probe": {"kind": "http", "url": "https://probe.example/{id}"}}]}`
 
-func compiled(t *testing.T) *agent.Agent {
+func compiled(t *testing.T, definition string) *agent.Agent {
 	t.Helper()
 	known := agent.Builtin()
-	def, err := known.Parse([]byte(everything))
+	def, err := known.Parse([]byte(definition))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func compiled(t *testing.T) *agent.Agent {
 // A definition that uses something forbidden for its tenant is refused with each location and field.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	a := compiled(t)
+	a := compiled(t, everything)
 	for name, test := range map[string]struct {
 		settings string
 		want     []string // parts of the lines of the error, in order
@@ -81,6 +82,41 @@ func TestCheck(t *testing.T) {
 		for i, line := range lines {
 			if !strings.HasPrefix(line, test.want[i]) || !strings.Contains(line, " of tenant acme") {
 				t.Errorf("%s: %s; want %s", name, line, test.want[i])
+			}
+		}
+	}
+}
+
+// Each place of a definition that can name a host, a program or a secret is checked once, and so is each probe, whatever
+// the kinds of the tool and of the probe.
+func TestCheckEveryPlace(t *testing.T) {
+	t.Parallel()
+	a := compiled(t, `{"name": "a",
+		"model": {"provider": "openai", "name": "m", "api_key": "secret://S0", "fallback": [{"provider": "openai", "name": "n", "base_url": "https://h1.example", "api_key": "secret://S1"}]},
+		"webhook": {"url": "https://h2.example", "secret": ["secret://S2", "secret://S3"]},
+		"tools": [
+			{"name": "http", "kind": "http", "url": "https://h4.example", "headers": {"A": "Bearer secret://S4"}, "probe": {"kind": "http", "url": "https://h5.example/{id}", "headers": {"A": "secret://S5"}}},
+			{"name": "a2a", "kind": "a2a", "url": "https://h6.example", "token": "secret://S6", "probe": {"kind": "mcp", "allow": ["find"], "url": "https://h7.example", "headers": {"A": "secret://S7"}}},
+			{"name": "mcp", "kind": "mcp", "url": "https://h8.example", "headers": {"A": "secret://S8"}, "probe": {"kind": "http", "url": "https://h11.example/{id}", "headers": {"A": "secret://S11"}}},
+			{"name": "program", "kind": "mcp", "command": ["p9"], "env": {"A": "secret://S9"}},
+			{"name": "nats", "kind": "nats", "probe": {"kind": "mcp", "allow": ["find"], "command": ["p10"], "env": {"A": "secret://S10"}}}]}`)
+	for settings, places := range map[string]string{
+		`{"hosts": []}`:        "host h1, host h2, host h4, host h5, host h6, host h7, host h8, host h11",
+		`{"mcp_commands": []}`: `program .p9, program .p10`,
+		`{"secrets": []}`:      "secret S0, secret S1, secret S2, secret S3, secret S4, secret S5, secret S6, secret S7, secret S8, secret S9, secret S10, secret S11",
+	} {
+		var s api.TenantSettings
+		if err := json.Unmarshal([]byte(settings), &s); err != nil {
+			t.Fatal(err)
+		}
+		err := policy.Of("acme", s).Check(a, model.BuiltinSpecs())
+		if err == nil {
+			t.Errorf("with %s nothing is refused", settings)
+			continue
+		}
+		for place := range strings.SplitSeq(places, ", ") {
+			if n := len(regexp.MustCompile(place+`\b`).FindAllString(err.Error(), -1)); n != 1 {
+				t.Errorf("with %s the error names %s %d times, want once:\n%v", settings, place, n, err)
 			}
 		}
 	}

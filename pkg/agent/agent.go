@@ -126,22 +126,21 @@ func (a *Agent) Pins() bool { return len(a.sources)+len(a.probes) > 0 }
 // probe.
 func (a *Agent) ProbeSources() []Source { return a.probes }
 
-// All yields the tools of the agent, including sources, probes and tools that providers run, each with its place in the
-// definition.
+// All yields the tools of the agent, including sources, probes and tools that providers run, each once, with its place
+// in the definition.
 func (a *Agent) All() iter.Seq2[string, *CompiledTool] {
 	return func(yield func(string, *CompiledTool) bool) {
+		with := func(i int, t *CompiledTool) bool {
+			at := place("tools", i)
+			return yield(at, t) && (t.ProbeTool == nil || yield(at+".probe", t.ProbeTool))
+		}
 		for i, d := range a.Definition.Tools {
-			if t := a.tools[d.Name]; t != nil && (!yield(place("tools", i), t) || t.ProbeTool != nil && !yield(place("tools", i)+".probe", t.ProbeTool)) {
+			if t := a.tools[d.Name]; t != nil && !with(i, t) {
 				return
 			}
 		}
 		for _, s := range slices.Concat(a.hosted, a.sources) {
-			if !yield(place("tools", s.Index), s.CompiledTool) {
-				return
-			}
-		}
-		for _, s := range a.probes {
-			if !yield(place("tools", s.Index)+".probe", s.CompiledTool) {
+			if !with(s.Index, s.CompiledTool) {
 				return
 			}
 		}
