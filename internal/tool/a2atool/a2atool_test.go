@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -203,6 +204,39 @@ func TestPartners(t *testing.T) {
 		if err != nil || !r.IsError || !strings.Contains(r.Content, tt.want) {
 			t.Errorf("%s: Call = %+v, %v; want %q", name, r, err, tt.want)
 		}
+	}
+}
+
+// Every address in a card must be that of the agent, whatever its place and its protocol: otherwise the task and the
+// token would go to another server.
+func TestEveryAddressOfACard(t *testing.T) {
+	t.Parallel()
+	var strayed atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strayed.Add(1)
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(other.Close)
+	card := &a2a.AgentCard{Name: "x"}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a2asrv.NewStaticAgentCardHandler(card).ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	for _, protocol := range []a2a.TransportProtocol{a2a.TransportProtocolJSONRPC, a2a.TransportProtocolHTTPJSON, a2a.TransportProtocolGRPC} {
+		for _, address := range []string{other.URL, other.URL + "/rpc", "http://agent@" + other.Listener.Addr().String(), "/rpc", "http://%zz"} {
+			for _, at := range []int{0, 1, 2} {
+				addresses := []*a2a.AgentInterface{a2a.NewAgentInterface(server.URL, a2a.TransportProtocolGRPC), a2a.NewAgentInterface(server.URL+"/x", "of the future")}
+				addresses = slices.Insert(addresses, at, a2a.NewAgentInterface(address, protocol))
+				card.SupportedInterfaces = addresses
+				r, err := a2atool.New(http.DefaultClient).Agent(server.URL, "sesame").Call(t.Context(), call("say"))
+				if want := "names the server " + address + ", but"; err != nil || !r.IsError || !strings.Contains(r.Content, want) {
+					t.Errorf("%s of %s at position %d: Call = %+v, %v; want %q", address, protocol, at, r, err, want)
+				}
+			}
+		}
+	}
+	if n := strayed.Load(); n > 0 {
+		t.Errorf("another server got %d requests", n)
 	}
 }
 
