@@ -97,7 +97,7 @@ race: redis ## Test with the race detector where goroutines meet, in random orde
 		{ echo "make race: it leaves out tests of these packages, and CI tests them nowhere else: add the packages to RACED_PARTLY" >&2; exit 1; }
 	@! grep -rh --include='*_test.go' -A999 '^//go:build !nosdk' internal pkg | grep -E '^func Test' | grep -vE '^func ($(PROVIDERS))\(' || \
 		{ echo "make race: it does not build these tests, and CI tests them nowhere else: add them to PROVIDERS" >&2; exit 1; }
-	CGO_ENABLED=1 TURNPIKE_TEST_ALWAYS=eager_claims,executor go test -p $(AT_ONCE) -race -tags nosdk -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
+	CGO_ENABLED=1 TURNPIKE_TEST_ALWAYS=eager_claims go test -p $(AT_ONCE) -race -tags nosdk -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
 	CGO_ENABLED=1 go test -race -tags nosdk -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
@@ -114,7 +114,7 @@ PLAIN := ./internal/worker ./internal/deploy
 
 .PHONY: test-plain
 test-plain: redis ## Test what becomes of runs without any optimisation of workers, and what make race leaves out
-	TURNPIKE_TEST_WITHOUT=eager_claims,executor,quarantine go test $(VET) $(PLAIN)
+	TURNPIKE_TEST_WITHOUT=eager_claims,quarantine go test $(VET) $(PLAIN)
 	go test -short $(VET) -run '$(NOT_RACED)' $(RACED_PARTLY)
 
 .PHONY: redis

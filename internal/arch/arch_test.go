@@ -36,7 +36,7 @@ var floors = [][]string{
 	{"pkg/bus", "pkg/api", "internal/loop"},
 	{"internal/bus", "pkg/standard"},
 	{"internal/access", "internal/dispatch", "internal/file", "internal/lookup", "internal/onestore", "internal/policy", "internal/restore", "internal/retention"},
-	{"internal/engine/admission", "internal/engine/clock", "internal/engine/executor", "internal/engine/random", "internal/engine/series"},
+	{"internal/engine/admission", "internal/engine/clock", "internal/engine/random", "internal/engine/series"},
 	{"internal/engine/definition", "internal/engine/webhook"},
 	{"internal/engine/upkeep"},
 	{"internal/engine/effect"},

@@ -30,7 +30,6 @@ var words = []word{
 	{"settle, help", "finalize, republish", `settl\w*|help(s|ed)?`, `settl\w*`},
 	{"joint, together (scripts)", "batcher, script pipelining", `joint\w*|together`, `joint(ly)?|travels? together`},
 	{"pass, place (rate limits)", "reservation", `pass|places?`, `places? in the queue`},
-	{"stacks", "executor", `stacks`, `small stacks`},
 	{"room (of the collector)", "GC headroom; elsewhere capacity, buffer, limit", `rooms?`, `room`},
 	{"hiding", "redaction", `hid(e|es|er|den|ing)`, `hid(e|es|den|ing)`},
 	{"site", "deployment", `sites?`, `sites?`},

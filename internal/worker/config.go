@@ -207,9 +207,6 @@ type Optimisations struct {
 	// EagerClaims: a commit also claims the turn that follows.
 	EagerClaims bool
 
-	// Executor: steps that need a deep stack run on goroutines that keep their stacks.
-	Executor bool
-
 	// Quarantine: a worker executes few turns at once whose earlier workers were lost.
 	Quarantine bool
 }

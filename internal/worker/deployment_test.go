@@ -27,9 +27,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if always {
-		worker.UseExecutor()
-	}
 	goleak.VerifyTestMain(m)
 }
 

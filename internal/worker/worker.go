@@ -17,7 +17,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
@@ -58,7 +57,6 @@ type Worker struct {
 	quarantine *admission.Quarantine // nil: taken out
 	answers    *admission.Answers
 	views      *admission.Answers
-	executor   executor.Executor
 	random     random.Source
 
 	inFlight atomic.Int64 // turns
@@ -72,9 +70,6 @@ type Worker struct {
 
 // tracerName is the instrumentation scope of a worker's spans and metrics.
 const tracerName = "github.com/turnpike-dev/turnpike/internal/worker"
-
-// fewTurns is the maximum number of turns in flight with stacks of their own, which take some 8 MiB.
-var fewTurns int64 = 512 // tests change it
 
 // New returns a worker that reads turns from b and keeps runs in store. The error reports invalid settings, or
 // metrics that cfg.Registry already has.
@@ -98,7 +93,6 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		tenants:  admission.NewTenants(cfg.Slots, cfg.MaxNoisyTurns),
 		answers:  answers,
 		views:    views,
-		executor: executor.Inline{},
 		random:   random.Source{R: cfg.Random},
 		calls:    calls,
 		clock:    &clock.Clock{},
@@ -110,11 +104,6 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 		w.quarantine = admission.NewQuarantine(cfg.Slots, cfg.MaxAttempts)
 	}
 	w.store, w.dispatch = store, dispatch.New(b, w.tenants.Noisy)
-	if !cfg.Without.Executor {
-		w.executor = executor.NewPool(func() bool { return w.inFlight.Load() <= fewTurns })
-		w.store = offloadedStore{store, w.executor}
-		w.dispatch = dispatch.New(offloadedBus{b, w.executor}, w.tenants.Noisy)
-	}
 	if cfg.Tracer != nil {
 		w.tracer = cfg.Tracer.Tracer(tracerName)
 	}
@@ -144,7 +133,7 @@ func (w *Worker) turnConfig() turn.Config {
 		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
 		Views: w.views, WaitForViews: max(1, w.cfg.Slots/100),
 		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
-		Clock:  w.clock, Executor: w.executor, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
+		Clock:  w.clock, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
 	}
 }
 
@@ -163,7 +152,7 @@ func (w *Worker) effectConfig() effect.Config {
 		},
 		Hooks: cfg.Hooks, Trace: effect.Trace{Tracer: w.tracer, Content: cfg.TraceContent},
 		Agents: w.agents, Leases: w.leases, Quotas: w.store, Live: w.bus,
-		Clock: w.clock, Executor: w.executor, Calls: w.calls, Random: w.random, Registry: cfg.Registry, Log: w.log,
+		Clock: w.clock, Calls: w.calls, Random: w.random, Registry: cfg.Registry, Log: w.log,
 	}
 	if cfg.Meter != nil {
 		c.Trace.Meter = cfg.Meter.Meter(tracerName)
@@ -198,7 +187,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	writing, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	w.taker.Start(writing)
-	defer w.executor.Close()
 
 	watchers, err := w.bus.Watchers(turnCtx)
 	if err != nil {

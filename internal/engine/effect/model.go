@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/policy"
 	"github.com/turnpike-dev/turnpike/internal/secret"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
@@ -50,7 +49,6 @@ type models struct {
 	unsaved *admission.Unsaved // responses
 
 	cfg      Models
-	executor executor.Executor
 	breakers *model.Breakers
 	quotas   *quotas
 	meters   *meters // nil: none
@@ -59,8 +57,7 @@ type models struct {
 
 // call makes the model call of a turn, with short retries inside it.
 func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev loop.Event, err error) {
-	var c *modelCall
-	ms.executor.Run(func() { c, ctx, ev, err = ms.prepare(ctx, t, effect) })
+	c, ctx, ev, err := ms.prepare(ctx, t, effect)
 	if c == nil {
 		return ev, err
 	}
@@ -76,8 +73,7 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
 	c.unload(effect.Messages)
 	t.response.Returned()
-	ms.executor.Run(func() { ev = c.outcome(ctx, failure, time.Since(began)) })
-	return ev, nil
+	return c.outcome(ctx, failure, time.Since(began)), nil
 }
 
 // modelCall is a model call in flight, retries included. It has more fields than most types because turns spend most

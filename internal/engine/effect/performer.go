@@ -14,7 +14,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/admission"
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/internal/timelimit"
@@ -64,7 +63,6 @@ type Config struct {
 	Live   publisher
 
 	Clock    *clock.Clock
-	Executor executor.Executor
 	Calls    *timelimit.Calls // counts calls that ignore their time limit
 	Random   random.Source
 	Registry *prometheus.Registry
@@ -121,7 +119,7 @@ func New(cfg Config) (*Performer, error) {
 	}
 	p := &Performer{
 		models: models{
-			shared: s, unsaved: admission.NewUnsaved(maxResponses), cfg: cfg.Models, executor: cfg.Executor, meters: meters,
+			shared: s, unsaved: admission.NewUnsaved(maxResponses), cfg: cfg.Models, meters: meters,
 			breakers: model.NewBreakers(cfg.Models.Breakers), quotas: newQuotas(cfg.Quotas, cfg.Models.RateLimits, m, cfg.Random),
 		},
 		tools: tools{shared: s, cfg: cfg.Tools, leases: cfg.Leases, unsaved: admission.NewUnsaved(maxResults)},

@@ -16,7 +16,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
@@ -140,7 +139,7 @@ func (s *stage) perform() {
 	s.t.Helper()
 	log, calls, b := slog.New(slog.DiscardHandler), &timelimit.Calls{}, membus.New()
 	c := s.cfg
-	c.Worker, c.Clock, c.Executor, c.Calls, c.Registry, c.Log = "w1", &clock.Clock{}, executor.Inline{}, calls, prometheus.NewRegistry(), log
+	c.Worker, c.Clock, c.Calls, c.Registry, c.Log = "w1", &clock.Clock{}, calls, prometheus.NewRegistry(), log
 	c.Random = random.Source{R: zeros{}}
 	c.Models.Providers = map[string]model.Provider{"scripted": s.model}
 	c.Models.Prices, c.Models.Prompt, c.Models.Output = model.DefaultPrices(), 1<<20, 1<<20

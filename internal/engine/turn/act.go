@@ -24,7 +24,6 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 	if t.s.Status == state.Queued || t.s.Status == state.Waiting {
 		k.cfg.Effects.ShowStarted(&t.effects)
 	}
-	// Not on the executor: servers may have to be asked what the agent's tools are.
 	a, err := k.cfg.Agents.Of(ctx, t.s)
 	if err == nil {
 		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
@@ -40,7 +39,7 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 		return nil, err
 	}
 	if began.Attempt > 1 {
-		k.cfg.Executor.Run(func() { began.Spent = t.spentBefore(a, began) })
+		began.Spent = t.spentBefore(a, began)
 	}
 	if err := k.cfg.Effects.Probe(acting, &t.effects, a, &began); err != nil {
 		return nil, err
@@ -49,16 +48,13 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 }
 
 // decide asks the loop for the effect that follows an event; nil is the end of the turn.
-func (t *turn) decide(ev loop.Event) (next loop.Effect) {
-	t.taker.cfg.Executor.Run(func() {
-		d := t.loop.Step(*t.s, ev)
-		if d.Next == nil {
-			panic(fmt.Sprintf("the loop's decision about %T has no next state: set Decision.Next", ev))
-		}
-		t.become(d.Next)
-		next = d.Effect
-	})
-	return next
+func (t *turn) decide(ev loop.Event) loop.Effect {
+	d := t.loop.Step(*t.s, ev)
+	if d.Next == nil {
+		panic(fmt.Sprintf("the loop's decision about %T has no next state: set Decision.Next", ev))
+	}
+	t.become(d.Next)
+	return d.Effect
 }
 
 // perform carries out an effect, and lets the loop decide what follows. If the effect has left a result to the commit,

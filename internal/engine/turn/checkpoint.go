@@ -21,13 +21,12 @@ func (t *turn) checkpoint(ctx context.Context, a *agent.Agent) error {
 	if t.claim.Attempt > 1 || t.claim.Abort != nil || t.s.LogLen() != t.claim.Base || !t.outgrown() {
 		return nil
 	}
-	next, ok := new(state.State), false
-	t.taker.cfg.Executor.Run(func() { *next, ok = loop.Checkpoint(*t.s, a, t.taker.cfg.Clock.Now()) })
+	next, ok := loop.Checkpoint(*t.s, a, t.taker.cfg.Clock.Now())
 	if !ok {
 		return nil
 	}
 	before := t.s
-	t.become(next)
+	t.become(&next)
 	err := t.journal.Response(ctx, t.s.Log)
 	if _, full := errors.AsType[*state.TooLargeError](err); full {
 		t.become(before)

@@ -19,7 +19,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/turn"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
@@ -250,7 +249,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 		Models: effect.Models{Providers: providers, Prices: model.DefaultPrices(), RateLimits: s.limit, Prompt: 1 << 20, Output: 1 << 20},
 		Tools:  effect.Tools{Kinds: kinds, Output: 128 << 10, MaxResult: tool.MaxResult, Answers: admission.NewAnswers(256 << 20), ProbeMargin: time.Second, ProbeRetry: time.Second},
 		Hooks:  hooks, Agents: agents, Leases: leases, Quotas: s.store, Live: s.bus,
-		Clock: ticks, Executor: executor.Inline{}, Calls: calls, Random: random.Source{R: zeros{}}, Registry: registry, Log: log,
+		Clock: ticks, Calls: calls, Random: random.Source{R: zeros{}}, Registry: registry, Log: log,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -266,7 +265,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 		Worker: worker, MaxAttempts: 5, Periods: periods, Quarantine: s.quarantine, Effects: effects, Agents: agents, Dispatch: d, HasSlot: func() bool { return true },
 		Views:  admission.NewAnswers(1 << 30),
 		Upkeep: turn.Upkeep{Leases: leases, Members: upkeep.NewMembers(upkeep.Self{ID: worker}, s.store, s.bus, leases, sweeper, periods, log), Finalizer: finalizer},
-		Clock:  ticks, Executor: executor.Inline{}, Random: random.Source{R: tokens}, Registry: registry, Log: log,
+		Clock:  ticks, Random: random.Source{R: tokens}, Registry: registry, Log: log,
 	})
 	if err != nil {
 		s.t.Fatal(err)

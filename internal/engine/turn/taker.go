@@ -13,7 +13,6 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/engine/definition"
 	"github.com/turnpike-dev/turnpike/internal/engine/effect"
-	"github.com/turnpike-dev/turnpike/internal/engine/executor"
 	"github.com/turnpike-dev/turnpike/internal/engine/random"
 	"github.com/turnpike-dev/turnpike/internal/engine/upkeep"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -58,7 +57,6 @@ type Config struct {
 	WaitForViews int                // turns of one tenant that may wait for it at once
 
 	Clock    *clock.Clock
-	Executor executor.Executor
 	Random   random.Source
 	Tracer   trace.Tracer
 	Registry *prometheus.Registry

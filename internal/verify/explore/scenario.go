@@ -71,7 +71,7 @@ func (sc *Scenario) mayFail(name string) bool {
 // tune applies the scenario's settings to a worker.
 func (sc *Scenario) tune(cfg *worker.Config) {
 	if sc.Plain {
-		cfg.Without = worker.Optimisations{EagerClaims: true, Executor: true, Quarantine: true}
+		cfg.Without = worker.Optimisations{EagerClaims: true, Quarantine: true}
 	}
 	if sc.Checkpoints {
 		cfg.CheckpointBytes = 1
