@@ -2,6 +2,8 @@ package effect
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,5 +50,34 @@ func TestSpreadSecret(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// failing is a provider whose response breaks off with an error.
+type failing struct {
+	parts []state.Part
+	err   error
+}
+
+func (f failing) Generate(context.Context, model.Request, func(model.Delta)) (model.Response, error) {
+	return model.Response{Parts: f.parts}, f.err
+}
+
+// A response that breaks off contains the key nowhere: neither in its message, nor in the text until then, which the
+// history keeps, nor in its parts. What the error says otherwise stays.
+func TestSecretInAFailedResponse(t *testing.T) {
+	t.Parallel()
+	broken := &model.Error{Class: model.Transport, Message: "refused s3cret-key", Partial: "your key is s3cret-key"}
+	inner := failing{[]state.Part{{Type: state.PartText, Text: "your key is s3cret-key"}}, fmt.Errorf("call: %w", broken)}
+	r, err := redacting{inner, secret.New("s3cret-key")}.Generate(t.Context(), model.Request{}, nil)
+	want := model.Error{Class: model.Transport, Message: "refused [redacted]", Partial: "your key is [redacted]"}
+	if got, ok := errors.AsType[*model.Error](err); !ok || !cmp.Equal(*got, want) {
+		t.Errorf("error = %+v, want %+v", err, want)
+	}
+	if diff := cmp.Diff([]state.Part{{Type: state.PartText, Text: "your key is [redacted]"}}, r.Parts); diff != "" {
+		t.Error(diff)
+	}
+	if broken.Partial != "your key is s3cret-key" {
+		t.Errorf("the error of the provider itself was changed to %+v", broken)
 	}
 }
