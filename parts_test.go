@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -184,12 +185,13 @@ func (l *lines) String() string {
 // A worker runs once. Stop waits for turns in flight until its context ends, and then releases them.
 func TestWorkerStops(t *testing.T) {
 	t.Parallel()
-	begun, let := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
 	slow := turnpike.NewTool("slow", "", func(ctx context.Context, _ struct{}) (string, error) {
 		close(begun)
 		select {
-		case <-let:
-			return "done", nil
+		case <-time.After(testbed.Patience):
+			t.Error("Stop waits for the turn although its context has ended")
+			return "", nil
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
@@ -209,7 +211,7 @@ func TestWorkerStops(t *testing.T) {
 	if err := early.Run(t.Context()); err != nil {
 		t.Errorf("Run after Stop: %v", err)
 	}
-	w, err := d.NewWorker(turnpike.WorkerOptions{})
+	w, err := d.NewWorker(turnpike.WorkerOptions{ShutdownGrace: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
