@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -24,9 +25,8 @@ import (
 
 // executor is an agent that does what the task says.
 type executor struct {
-	asked     chan *a2a.Message
-	working   chan struct{} // closed when it hangs
-	cancelled chan struct{}
+	asked   chan *a2a.Message
+	working chan struct{} // closed when it hangs
 }
 
 func (e *executor) Execute(ctx context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
@@ -70,9 +70,7 @@ func (e *executor) Execute(ctx context.Context, c *a2asrv.ExecutorContext) iter.
 
 func (e *executor) Cancel(_ context.Context, c *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		if yield(a2a.NewStatusUpdateEvent(c, a2a.TaskStateCanceled, nil), nil) && e.cancelled != nil {
-			close(e.cancelled)
-		}
+		yield(a2a.NewStatusUpdateEvent(c, a2a.TaskStateCanceled, nil), nil)
 	}
 }
 
@@ -160,6 +158,95 @@ func TestAbort(t *testing.T) {
 	go func() { <-e.working; abort() }()
 	if r, err := partner.Call(ctx, call("hang")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Call = %+v, %v; want it cancelled", r, err)
+	}
+}
+
+// busy is an agent whose task t1 stays in one state. A read of the task reports itself on polled, and gets no answer.
+type busy struct {
+	a2asrv.RequestHandler
+
+	state     a2a.TaskState
+	polled    chan struct{}
+	cancelled []a2a.TaskID
+}
+
+func (b *busy) SendMessage(context.Context, *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
+	return &a2a.Task{ID: "t1", ContextID: "c", Status: a2a.TaskStatus{State: b.state}}, nil
+}
+
+func (b *busy) GetTask(ctx context.Context, _ *a2a.GetTaskRequest) (*a2a.Task, error) {
+	b.polled <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (b *busy) CancelTask(ctx context.Context, r *a2a.CancelTaskRequest) (*a2a.Task, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	b.cancelled = append(b.cancelled, r.ID)
+	return &a2a.Task{ID: r.ID, ContextID: "c", Status: a2a.TaskStatus{State: a2a.TaskStateCanceled}}, nil
+}
+
+// tool returns the tool of the agent, which it reaches without a network.
+func (b *busy) tool() tool.Tool {
+	mux := http.NewServeMux()
+	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(b))
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(&a2a.AgentCard{
+		Name: "x", SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface("http://partner/rpc", a2a.TransportProtocolJSONRPC)},
+	}))
+	return a2atool.New(&http.Client{Transport: near{mux}}).Agent("http://partner", "")
+}
+
+// near sends requests to a handler in the same process.
+type near struct{ http.Handler }
+
+func (n near) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	n.ServeHTTP(answer, r)
+	return answer.Result(), nil
+}
+
+// A call that ends asks the agent to cancel its task, between two reads of the task as well as within one: otherwise
+// the agent would work on for nobody.
+func TestAbortCancelsTheTask(t *testing.T) {
+	t.Parallel()
+	for name, reading := range map[string]bool{"between reads": false, "within a read": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				partner := &busy{state: a2a.TaskStateWorking, polled: make(chan struct{}, 1)}
+				ctx, abort := context.WithCancel(t.Context())
+				defer abort()
+				ended := make(chan error)
+				go func() {
+					_, err := partner.tool().Call(ctx, call("work"))
+					ended <- err
+				}()
+				if reading {
+					<-partner.polled
+				} else {
+					synctest.Wait()
+				}
+				abort()
+				if err := <-ended; !errors.Is(err, context.Canceled) || !slices.Equal(partner.cancelled, []a2a.TaskID{"t1"}) {
+					t.Errorf("Call = %v, cancelled tasks %q; want t1 cancelled", err, partner.cancelled)
+				}
+			})
+		})
+	}
+}
+
+// A task that waits for something which it cannot get is cancelled, and one that has ended is not.
+func TestUnansweredTaskIsCancelled(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[a2a.TaskState][]a2a.TaskID{
+		a2a.TaskStateInputRequired: {"t1"}, a2a.TaskStateAuthRequired: {"t1"}, a2a.TaskStateCompleted: nil, a2a.TaskStateFailed: nil,
+	} {
+		partner := &busy{state: state}
+		if r, err := partner.tool().Call(t.Context(), call("work")); err != nil || !slices.Equal(partner.cancelled, want) {
+			t.Errorf("%s: Call = %+v, %v, cancelled tasks %q, want %q", state, r, err, partner.cancelled, want)
+		}
 	}
 }
 
