@@ -79,3 +79,43 @@ func TestTricklingSenders(t *testing.T) {
 		})
 	}
 }
+
+// A body gives its memory back once, whether its handler, the end of the request or both release it: otherwise the
+// limits of the memory would grow with each request.
+func TestMemoryIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	memory := exchange.NewMemory(1<<20, 4000) // two bodies of a tenant, each as received and decoded
+	receive := func(tenant string, size int) (*http.Request, func()) {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/runs", bytes.NewReader(make([]byte, size)))
+		r, end := exchange.Receive(httptest.NewRecorder(), r, memory)
+		if err := exchange.Admit(r, tenant, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		return r, end
+	}
+	_, endOther := receive("acme", 1000) // stays in memory
+	_, endEvil := receive("evil", 500)
+	held := memory.InUse()
+	if held <= 0 {
+		t.Fatalf("%v bytes are in use for two bodies", held)
+	}
+	for name, release := range map[string]func(r *http.Request, end func()){
+		"by the handler, then at the end": func(r *http.Request, end func()) { exchange.Release(r); end() },
+		"by the handler twice":            func(r *http.Request, _ func()) { exchange.Release(r); exchange.Release(r) },
+		"at the end":                      func(_ *http.Request, end func()) { end() },
+	} {
+		r, end := receive("acme", 1000)
+		if got := memory.InUse(); got <= held {
+			t.Errorf("%v bytes are in use with one more body, %v without it", got, held)
+		}
+		if release(r, end); memory.InUse() != held {
+			t.Errorf("released %s: %v bytes are in use, want %v", name, memory.InUse(), held)
+		}
+	}
+	endOther()
+	endEvil()
+	if got := memory.InUse(); got != 0 {
+		t.Errorf("%v bytes are in use at last", got)
+	}
+}
