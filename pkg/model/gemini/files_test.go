@@ -36,6 +36,33 @@ func TestFilesOfMessages(t *testing.T) {
 	}
 }
 
+// A file of an address has the media type that its message states. Only without one does the extension decide.
+func TestFilesOfAddresses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ mediaType, url, want string }{
+		"no extension":        {"image/webp", "https://x.example/files/7", `"mimeType":"image/webp"`},
+		"another extension":   {"image/webp", "https://x.example/a.png", `"mimeType":"image/webp"`},
+		"extension only":      {"", "https://x.example/a.png?size=2.html#b.css", `"mimeType":"image/png"`},
+		"extension of a text": {"", "https://x.example/a.html", `"mimeType":"text/html"`},
+		"neither of them":     {"", "https://x.example/files/7", ""},
+		"not an address":      {"", "%zz/a.png", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var body struct{ Contents json.RawMessage }
+			r := model.Request{Model: "gemini-2.5-flash", Messages: []state.Message{say(state.RoleUser, state.Part{Type: state.PartImage, MediaType: c.mediaType, URL: c.url})}}
+			if err := json.Unmarshal([]byte(asked(t, r)), &body); err != nil {
+				t.Fatal(err)
+			}
+			want := `{"fileUri":"` + c.url + `"`
+			if c.want != "" {
+				want += "," + c.want
+			}
+			equal(t, string(body.Contents), `[{"role":"user","parts":[{"fileData":`+want+`}}]}]`)
+		})
+	}
+}
+
 // A total that a later event omits stays, and the usage of a response that broke off is an estimate.
 func TestUsageOfPieces(t *testing.T) {
 	t.Parallel()
