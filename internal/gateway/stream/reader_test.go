@@ -34,9 +34,16 @@ type runs struct {
 
 func newRun(t *testing.T) *runs {
 	t.Helper()
+	return newRunWith(t, func(*state.State) {})
+}
+
+// newRunWith is newRun for a run that set changes before it is submitted.
+func newRunWith(t *testing.T, set func(*state.State)) *runs {
+	t.Helper()
 	r := &runs{t: t, store: memstore.New(memstore.Config{}), bus: membus.New(), quit: make(chan struct{})}
 	r.follow(r.store)
 	st := state.State{ID: state.RunID(state.RunPrefix + ulid.Make().String()), Agent: "a", AgentVersion: 1, Loop: "react", Tenant: state.DefaultTenant, Priority: state.Normal}
+	set(&st)
 	var err error
 	if r.first, err = st.Move(state.Submitted, state.Entry{At: state.At(time.Now())}); err != nil {
 		t.Fatal(err)

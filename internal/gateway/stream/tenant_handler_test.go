@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/access"
@@ -97,6 +99,51 @@ func TestChangeWhileAReaderResumes(t *testing.T) {
 		got := changes(t, answer)
 		if want := []string{"queued", api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
 			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
+
+// A reader gets the changes of the runs that its filter selects, and no others.
+func TestChangesOfAFilter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		parent := state.RunID(state.RunPrefix + ulid.Make().String())
+		r := newRunWith(t, func(st *state.State) {
+			st.Metadata = map[string]string{"k": "v"}
+			st.Parent = &state.Parent{RunID: parent, CallID: "c", Depth: 1}
+			st.Batch = &state.Batch{Index: 2, Size: 3}
+		})
+		feeds := stream.NewFeeds(r.store, r.bus, slog.New(slog.DiscardHandler), r.quit)
+		h := stream.NewTenantHandler(r.follow(r.store), r.store, feeds, stream.Admission{
+			Callers: allowed{}, Quota: limit.NewQuota("streams", "x", 99, 99), Readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}), Log: slog.New(slog.DiscardHandler),
+		})
+		c := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: r.first.Tenant, Roles: access.Roles()}
+		var readers sync.WaitGroup
+		answers := map[string]*httptest.ResponseRecorder{}
+		own := []string{"", "agent=a", "loop=react", "parent=" + string(parent), "batch=" + r.first.BatchID(), "metadata.k=v"}
+		others := []string{"agent=b", "loop=plan", "parent=" + string(r.first.ID), "batch=" + state.BatchPrefix + ulid.Make().String(), "metadata.k=w", "metadata.l=v"}
+		for _, query := range slices.Concat(own, others) {
+			answer := httptest.NewRecorder()
+			answers[query] = answer
+			readers.Go(func() {
+				if err := h.Get(answer, httptest.NewRequestWithContext(access.NewContext(t.Context(), c), http.MethodGet, "/v1/events?"+query, nil)); err != nil {
+					t.Errorf("%s: %v", query, err)
+				}
+			})
+		}
+		synctest.Wait()
+		r.end()
+		time.Sleep(time.Second) // the bubble's clock; the feed reads the run
+		close(r.quit)
+		readers.Wait()
+		for query, answer := range answers {
+			want := []string{api.ChangesOpen}
+			if slices.Contains(own, query) {
+				want = append(want, "completed")
+			}
+			if got := changes(t, answer); !slices.Equal(got, want) {
+				t.Errorf("the reader of %q gets %v, want %v", query, got, want)
+			}
 		}
 	})
 }
