@@ -493,46 +493,6 @@ func TestRestoreIsOneQuestion(t *testing.T) {
 	}
 }
 
-func pendingOf(t *testing.T, js jetstream.JetStream, stream string) int {
-	t.Helper()
-	c, err := js.Consumer(t.Context(), stream, "workers-normal")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.CachedInfo().Config.MaxAckPending
-}
-
-// As many messages may be outstanding as all workers have slots, unless a setting overrides it.
-func TestMaxAckPending(t *testing.T) {
-	t.Parallel()
-	nc := testbed.NATS(t)
-	js := jet(t, nc)
-	b := spreadOver(t, nc, 2)
-	for _, stream := range []string{"TURNPIKE_TURNS", "TURNPIKE_TURNS_2"} {
-		if n := pendingOf(t, js, stream); n != 50_000 {
-			t.Errorf("max ack pending of %s is %d at first", stream, n)
-		}
-	}
-	stop, err := b.Heartbeats(t.Context(), func(bus.Heartbeat) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	b.SendHeartbeat(bus.Heartbeat{Worker: "a", Slots: 40_000})
-	b.SendHeartbeat(bus.Heartbeat{Worker: "b", Slots: 60_000})
-	for _, stream := range []string{"TURNPIKE_TURNS", "TURNPIKE_TURNS_2"} {
-		eventually(t, func() bool { return pendingOf(t, js, stream) >= 125_000 })
-	}
-	exact, err := natsbus.Open(t.Context(), nc, natsbus.Config{MaxAckPending: 7000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer exact.Close()
-	if n := pendingOf(t, js, "TURNPIKE_TURNS_2"); n != 7000 {
-		t.Errorf("max ack pending is %d, want the configured 7000", n)
-	}
-}
-
 // On a cluster of three servers with a leader for each stream, turns continue when a server is lost while the
 // number of streams changes.
 func TestTurnStreamsOnACluster(t *testing.T) {
