@@ -1,0 +1,55 @@
+package natsbus
+
+import (
+	"testing"
+	"time"
+
+	"github.com/turnpike-dev/turnpike/pkg/bus"
+)
+
+// The slots of each worker count once, while it sends heartbeats and until it leaves.
+func TestSlotsOfWorkers(t *testing.T) {
+	t.Parallel()
+	const many = 22_000 // with a quarter more, the minimum is enough for one worker, and not for two
+	a, b := bus.Heartbeat{Worker: "a", Slots: many}, bus.Heartbeat{Worker: "b", Slots: many}
+	fewer, leaves, gateway := a, a, b
+	fewer.Slots, leaves.Leaving, gateway.Gateway = many-1, true, true
+	for name, c := range map[string]struct {
+		heard []bus.Heartbeat
+		last  time.Duration // the time of the last heartbeat, after the others
+		want  int
+	}{
+		"two workers":                 {[]bus.Heartbeat{a, b}, forgetSlots, 2 * minAckPending},
+		"one worker again":            {[]bus.Heartbeat{a, a}, 0, minAckPending},
+		"one worker with fewer slots": {[]bus.Heartbeat{a, fewer}, 0, minAckPending},
+		"one that is silent":          {[]bus.Heartbeat{a, b}, forgetSlots + 1, minAckPending},
+		"one that has left":           {[]bus.Heartbeat{a, leaves, b}, 0, minAckPending},
+		"a gateway":                   {[]bus.Heartbeat{a, gateway}, 0, minAckPending},
+	} {
+		var s slots
+		now, raised := time.Now(), false
+		for i, h := range c.heard {
+			if i == len(c.heard)-1 {
+				now = now.Add(c.last)
+			}
+			raised = s.hear(h, now)
+		}
+		if n, exactly := s.pending(); n != c.want || exactly || raised != (c.want > minAckPending) {
+			t.Errorf("%s: max ack pending is %d, exactly %t, to be raised %t; want %d", name, n, exactly, raised, c.want)
+		}
+	}
+}
+
+// A worker that goes on sending heartbeats counts however long ago its number of slots has changed.
+func TestSlotsOfAnOldWorker(t *testing.T) {
+	t.Parallel()
+	var s slots
+	now := time.Now()
+	for range 5 {
+		s.hear(bus.Heartbeat{Worker: "a", Slots: 30_000}, now)
+		now = now.Add(forgetSlots / 2)
+	}
+	if !s.hear(bus.Heartbeat{Worker: "b", Slots: 30_000}, now) {
+		t.Error("the slots of a worker that is there do not count")
+	}
+}
