@@ -50,15 +50,16 @@ func TestProperties(t *testing.T) {
 		{Loop: agent.Loop{Type: "single_call"}, OutputSchema: json.RawMessage(`{"type":"object","maxProperties":0}`)},
 	}
 	// Walks are random: they repeat until they have met every reason.
+	const rounds = 10 // one round misses a reason in one of fifteen runs
 	missing := ends()
-	for round := 0; round < 50 && len(missing) > 0 && !t.Failed(); round++ {
+	for round := 0; round < rounds && len(missing) > 0 && !t.Failed(); round++ {
 		met := looptest.Exercise(t, loop.Builtin(), definitions...)
 		missing = slices.DeleteFunc(missing, func(r state.Reason) bool {
 			return slices.ContainsFunc(slices.Collect(maps.Values(met)), func(reasons map[state.Reason]int) bool { return reasons[r] > 0 })
 		})
 	}
 	if len(missing) > 0 && !t.Failed() {
-		t.Errorf("no walk of 50 rounds ended %s: the walks do not cover enough", missing)
+		t.Errorf("no walk of %d rounds ended %s: add a definition whose walks reach it, or list it in ends", rounds, missing)
 	}
 }
 

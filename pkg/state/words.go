@@ -2,7 +2,7 @@ package state
 
 import "github.com/turnpike-dev/turnpike/internal/state/wire"
 
-// The words of the stored format. Their order is part of it, see wire.Words.
+// The words of the stored format. Only a new format may add or move one; others are stored as text, see wire.Words.
 var (
 	entryTypes = wire.NewWords(
 		EntrySubmitted, EntryModel, EntryTombstoned, EntryCompacted, EntryTool, EntryReused, EntryProgress, EntryReflect, EntryDecided, EntryWarning,

@@ -18,6 +18,7 @@
 // A worker that lost its lease changes nothing any more: it sends no ack, no nak and no event (I8).
 // It hands in the results of its calls, and the store keeps those that it does not have yet.
 //
-// Between claim and commit only [Journal] writes to the store. Package effect makes the calls of
-// models and tools; package loop decides what follows from them.
+// Between claim and commit only [Journal] records what the turn has done; leases, children, quotas
+// and files have writers of their own. Package effect makes the calls of models and tools; package
+// loop decides what follows from them.
 package turn

@@ -62,7 +62,7 @@ func NewJournal(store recorder, l *upkeep.Lease, cfg JournalConfig) Journal {
 	return Journal{store: store, lease: l, cfg: cfg, length: cfg.Length}
 }
 
-// Response makes the whole log durable, and with it the response that ends it.
+// Response makes the whole log durable, and with it the response or the checkpoint that ends it.
 func (j *Journal) Response(ctx context.Context, log []state.Entry) error {
 	return j.write(ctx, log, state.Record{})
 }
@@ -85,7 +85,7 @@ func (j *Journal) Facts(ctx context.Context, log []state.Entry) (found bool, err
 // facts are the types of entries that a loop adds to a response once.
 var facts = []state.EntryType{state.EntryWarning, state.EntryProgress, state.EntryReflect}
 
-// Starts makes the log and the start marks of the first calls durable. No call with a mark may start before
+// Starts makes the log and the start marks of the first batch of calls durable. No call with a mark may start before
 // Starts returns nil.
 func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Record) error {
 	if err := j.write(ctx, log, marks); err != nil {
@@ -95,7 +95,7 @@ func (j *Journal) Starts(ctx context.Context, log []state.Entry, marks state.Rec
 	return nil
 }
 
-// Result makes the last of results durable, together with the log and the start marks of the calls that follow it.
+// Result makes the last of results durable, together with the log and the start marks of the batch that follows it.
 // results are those of all calls so far, in the order of their return. It does not store a result that is pending or
 // asks a person a question. If the store has no capacity for the last one in addition to the others, Result replaces
 // it in results with an error result: otherwise the turn could never be committed, and the run would end poisoned.
