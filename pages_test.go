@@ -11,8 +11,8 @@ import (
 	"github.com/turnpike-dev/turnpike"
 )
 
-// Runs and Files read the pages of a gateway one by one, with the same filter, also behind an empty page. They stop when
-// the caller does, and end with the error of the gateway.
+// Runs and Files read the pages of a gateway one by one, with the same filter, and continue after an empty page. They
+// stop when the caller does, and end with the error of the gateway.
 func TestListsInPages(t *testing.T) {
 	t.Parallel()
 	var asked []string

@@ -67,7 +67,7 @@ func TestListsBeyondOnePage(t *testing.T) {
 	}
 }
 
-// A list ends at its limit or without a cursor, and goes on behind an empty page.
+// A list ends at its limit or without a cursor, and an empty page does not end it.
 func TestUpTo(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -89,7 +89,7 @@ func TestUpTo(t *testing.T) {
 		page, err := upTo(test.limit, func(cursor string, limit int) (api.Page[int], error) {
 			n := len(asked)
 			if asked = append(asked, fmt.Sprint(limit)); n > 0 && cursor != fmt.Sprint("c", n) || n == 0 && cursor != "" {
-				t.Errorf("%+v: page %d is asked for with the cursor %q", test, n, cursor)
+				t.Errorf("%+v: the command requests page %d with the cursor %q", test, n, cursor)
 			}
 			p := api.Page[int]{Items: test.pages[n]}
 			if n < len(test.pages)-1 || test.more {

@@ -6,7 +6,9 @@
 // commit: the code that took the turn does.
 //
 // An effect writes to its run only through the [Journal] of the turn. It also reads agents and
-// earlier entries of the log, keeps files, and uses rate limits ([state.Quotas]). The order of writes and effects is fixed here: the journal has a response before a hook or a tool
+// earlier entries of the log, keeps files, and uses rate limits ([state.Quotas]).
+//
+// The order of writes and effects is fixed here: the journal has a response before a hook or a tool
 // receives it, it has the start marks of calls that may start only once before they start, and nothing starts after a
 // write has reported an abort or an interrupt.
 package effect

@@ -64,7 +64,7 @@ func (f failing) Generate(context.Context, model.Request, func(model.Delta)) (mo
 }
 
 // A response that breaks off contains the key nowhere: neither in its message, nor in the text until then, which the
-// history keeps, nor in its parts. What the error says otherwise stays.
+// history keeps, nor in its parts. The rest of the error stays.
 func TestSecretInAFailedResponse(t *testing.T) {
 	t.Parallel()
 	broken := &model.Error{Class: model.Transport, Message: "refused s3cret-key", Partial: "your key is s3cret-key"}

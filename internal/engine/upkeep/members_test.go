@@ -273,7 +273,7 @@ func TestEvictionEnds(t *testing.T) {
 	}
 }
 
-// A worker is back from when it is heard until it may be dead.
+// A worker counts as back from its first heartbeat until it may be dead.
 func TestWorkerIsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

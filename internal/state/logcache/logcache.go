@@ -119,9 +119,10 @@ func (c *Cache) Resume(run state.RunID, token string) (Known, bool) {
 }
 
 // Put caches a run's log, whose encoded last entry is last, and the header of the commit that wrote
-// it, or the zero Header; the log of h.State is entries. The caller must not use the capacity behind the entries afterwards. A
-// late caller may put an older log, which is still a prefix of the run's. If there is no capacity
-// for the log, the cache has no log of the run afterwards. Put ignores an empty log.
+// it, or the zero Header; the log of h.State is entries. The caller must not change h.State, nor use
+// the capacity behind the entries, afterwards. A late caller may put an older log, which is still a
+// prefix of the run's. If there is no capacity for the log, the cache has no log of the run
+// afterwards. Put ignores an empty log.
 func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Header) {
 	if len(entries) == 0 {
 		return

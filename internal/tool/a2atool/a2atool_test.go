@@ -208,7 +208,7 @@ func (n near) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A call that ends asks the agent to cancel its task, between two reads of the task as well as within one: otherwise
-// the agent would work on for nobody.
+// the agent would continue work that no run needs.
 func TestAbortCancelsTheTask(t *testing.T) {
 	t.Parallel()
 	for name, reading := range map[string]bool{"between reads": false, "within a read": true} {
@@ -294,16 +294,23 @@ func TestPartners(t *testing.T) {
 	}
 }
 
+// elsewhere starts a server that must get no request, and counts those that it gets.
+func elsewhere(t *testing.T) (*httptest.Server, *atomic.Int32) {
+	t.Helper()
+	strayed := new(atomic.Int32)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strayed.Add(1)
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s, strayed
+}
+
 // Every address in a card must be that of the agent, whatever its place and its protocol: otherwise the task and the
 // token would go to another server.
 func TestEveryAddressOfACard(t *testing.T) {
 	t.Parallel()
-	var strayed atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		strayed.Add(1)
-		http.NotFound(w, r)
-	}))
-	t.Cleanup(other.Close)
+	other, strayed := elsewhere(t)
 	card := &a2a.AgentCard{Name: "x"}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a2asrv.NewStaticAgentCardHandler(card).ServeHTTP(w, r)
@@ -331,12 +338,7 @@ func TestEveryAddressOfACard(t *testing.T) {
 // another server, which may be one that only the worker can reach.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
-	var strayed atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		strayed.Add(1)
-		http.NotFound(w, r)
-	}))
-	t.Cleanup(other.Close)
+	other, strayed := elsewhere(t)
 	for _, from := range []string{a2asrv.WellKnownAgentCardPath, "/rpc"} {
 		mux := http.NewServeMux()
 		server := httptest.NewServer(mux)

@@ -40,7 +40,7 @@ func TestSlotsOfWorkers(t *testing.T) {
 	}
 }
 
-// A worker that goes on sending heartbeats counts however long ago its number of slots has changed.
+// A worker that keeps sending heartbeats counts, even if its number of slots has not changed for long.
 func TestSlotsOfAnOldWorker(t *testing.T) {
 	t.Parallel()
 	var s slots

@@ -28,15 +28,15 @@ func TestArguments(t *testing.T) {
 		"unclosed":         {`{"jsonPath":"$['a","numberValue":1}`, ``},
 		"unclosed bracket": {`{"jsonPath":"$['a'","numberValue":1}`, ``},
 		"too deep":         {`{"jsonPath":"$` + strings.Repeat(".a", 201) + `","numberValue":1}`, ``},
-		"text goes on":     {`{"jsonPath":"$.t","stringValue":"a","willContinue":true}`, ``},
-		"item goes on":     {`{"jsonPath":"$.l[0]","stringValue":"a"} {"jsonPath":"$.l[1]","stringValue":"b","willContinue":true}`, ``},
+		"text continues":   {`{"jsonPath":"$.t","stringValue":"a","willContinue":true}`, ``},
+		"item continues":   {`{"jsonPath":"$.l[0]","stringValue":"a"} {"jsonPath":"$.l[1]","stringValue":"b","willContinue":true}`, ``},
 		"number in a text": {`{"jsonPath":"$.t","stringValue":"a","willContinue":true} {"jsonPath":"$.t","numberValue":1}`, ``},
 		"null in a text":   {`{"jsonPath":"$.t","stringValue":"a","willContinue":true} {"jsonPath":"$.t","nullValue":"NULL_VALUE"}`, ``},
 		"true in a text":   {`{"jsonPath":"$.t","stringValue":"a","willContinue":true} {"jsonPath":"$.t","boolValue":true}`, ``},
 		"text has ended":   {`{"jsonPath":"$.t","stringValue":"a"} {"jsonPath":"$.t"}`, ``},
 		"piece of nothing": {`{"jsonPath":"$.t","stringValue":"a","willContinue":true} {"jsonPath":"$.t","willContinue":true} {"jsonPath":"$.t","stringValue":"b"}`, `{"t":"ab"}`},
 		"only nothing":     {`{"jsonPath":"$.t","willContinue":true} {"jsonPath":"$.t","willContinue":true}`, ``},
-		"nested goes on":   {`{"jsonPath":"$.l[0][0].t","willContinue":true} {"jsonPath":"$.l[0][1]","numberValue":1}`, ``},
+		"nested continues": {`{"jsonPath":"$.l[0][0].t","willContinue":true} {"jsonPath":"$.l[0][1]","numberValue":1}`, ``},
 		"items that end":   {`{"jsonPath":"$.l[0]","stringValue":"a","willContinue":true} {"jsonPath":"$.l[0]","stringValue":"b"} {"jsonPath":"$.l[1]"}`, `{"l":["ab",""]}`},
 	} {
 		var n node
