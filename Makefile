@@ -114,7 +114,7 @@ PLAIN := ./internal/worker ./internal/deploy
 
 .PHONY: test-plain
 test-plain: redis ## Test what becomes of runs without any optimisation of workers, and what make race leaves out
-	TURNPIKE_TEST_WITHOUT=eager_claims,quarantine go test $(VET) $(PLAIN)
+	TURNPIKE_TEST_WITHOUT=eager_claims,sticky,quarantine go test $(VET) $(PLAIN)
 	go test -short $(VET) -run '$(NOT_RACED)' $(RACED_PARTLY)
 
 .PHONY: redis

@@ -206,6 +206,15 @@ func (w wire) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	return queue{q, w.life}, nil
 }
 
+// StickyTurns implements bus.Turns.
+func (w wire) StickyTurns(ctx context.Context, worker string) (bus.TurnQueue, error) {
+	q, err := w.Bus.StickyTurns(ctx, worker)
+	if err != nil {
+		return nil, err
+	}
+	return queue{q, w.life}, nil
+}
+
 // queue is a queue of turns of one worker.
 type queue struct {
 	bus.TurnQueue

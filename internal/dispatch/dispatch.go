@@ -29,6 +29,9 @@ type Turn struct {
 	// noisy tenants.
 	Noisy bool
 
+	// Sticky is the worker that has claimed the turn eagerly, if the turn goes to that worker's own queue.
+	Sticky string
+
 	// TraceParent is a W3C trace context, or empty.
 	TraceParent string
 
@@ -114,6 +117,11 @@ func (d *Dispatcher) Republish(ctx context.Context, due state.Due, cause Cause) 
 	return d.publish(ctx, t, fmt.Sprintf("%s:%s%d:%d", id(due.Run, due.Version), cause.letter, due.Sweeps, time.Now().UnixNano()))
 }
 
+// GiveBack publishes a turn from a worker's own queue in its lane, for any worker.
+func (d *Dispatcher) GiveBack(ctx context.Context, msg bus.Turn) error {
+	return d.publish(ctx, Turn{Run: msg.Run, Version: msg.Version, Priority: msg.Priority, Tenant: msg.Tenant, Noisy: msg.Noisy, TraceParent: msg.TraceParent}, id(msg.Run, msg.Version))
+}
+
 // Follow publishes the next turn of the run of a stale message, on behalf of a worker that may
 // have died before publishing it.
 func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p state.Priority) error {
@@ -122,7 +130,7 @@ func (d *Dispatcher) Follow(ctx context.Context, msg bus.Turn, version int64, p 
 
 func (d *Dispatcher) publish(ctx context.Context, t Turn, id string) error {
 	return d.bus.PublishTurn(ctx, bus.Turn{
-		Run: t.Run, Version: t.Version, Priority: t.Priority, Tenant: t.Tenant, Noisy: t.Noisy, TraceParent: t.TraceParent, TakenFrom: t.takenFrom,
+		Run: t.Run, Version: t.Version, Priority: t.Priority, Tenant: t.Tenant, Noisy: t.Noisy, Sticky: t.Sticky, TraceParent: t.TraceParent, TakenFrom: t.takenFrom,
 	}, id)
 }
 

@@ -108,6 +108,25 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+// A turn goes to the own queue of the worker that claimed it eagerly, and back to its lane under the same id.
+func TestSticky(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	d := dispatch.New(r, nil)
+	must(t, d.Publish(t.Context(), dispatch.Turn{Run: run, Version: 7, Priority: state.Low, Tenant: "acme", Noisy: true, Sticky: "w1", TraceParent: "00-x"}))
+	must(t, d.GiveBack(t.Context(), r.turns[0]))
+	want := bus.Turn{Run: run, Version: 7, Priority: state.Low, Tenant: "acme", Noisy: true, TraceParent: "00-x"}
+	if diff := cmp.Diff(want, r.turns[1]); diff != "" {
+		t.Errorf("given back:\n%s", diff)
+	}
+	if want.Sticky = "w1"; !cmp.Equal(want, r.turns[0]) {
+		t.Errorf("published: %+v", r.turns[0])
+	}
+	if r.ids[0] != string(run)+":7" || r.ids[1] != r.ids[0] {
+		t.Errorf("ids: %v", r.ids)
+	}
+}
+
 // Every turn message has the tenant of its run, whichever function published it.
 func TestTenant(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 	start(t, cfg)
 	have := replicas(t, url)
-	if len(have) != 7 {
+	if len(have) != 8 {
 		t.Errorf("the deployment has the streams %v", have)
 	}
 	for name, n := range have {

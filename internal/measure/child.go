@@ -63,7 +63,7 @@ func prepare(cfg *worker.Config) {
 	}
 	without := strings.Split(os.Getenv(withoutVariable), ",")
 	has := func(name string) bool { return slices.Contains(without, name) }
-	cfg.Without = worker.Optimisations{EagerClaims: has("eager_claims"), Quarantine: has("quarantine")}
+	cfg.Without = worker.Optimisations{EagerClaims: has("eager_claims"), Sticky: has("sticky"), Quarantine: has("quarantine")}
 }
 
 // natsConfig holds the settings of a NATS server.

@@ -27,7 +27,7 @@ type Config struct {
 	Profile      string        `enum:"lazy,durable" default:"lazy" help:"lazy: Redis syncs its file every second; durable: at every write."`
 	NATSLatency  time.Duration `help:"Distance of NATS from gateways and workers."`
 	RedisLatency time.Duration `help:"Distance of Redis from them."`
-	Without      []string      `enum:"eager_claims,quarantine," help:"Optimisations of workers to do without, by commas: eager_claims, quarantine."`
+	Without      []string      `enum:"eager_claims,sticky,quarantine," help:"Optimisations of workers to do without, by commas: eager_claims, sticky, quarantine."`
 
 	Dir string `help:"Directory for data and logs. Default: a temporary one, which stays only if something failed."`
 }

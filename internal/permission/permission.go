@@ -130,13 +130,13 @@ func (s Scope) process(r Role) NATS {
 	}
 	// Streams of turns beyond the first are deleted when they are drained, and those of tenants
 	// when the tenant is: NATS permissions know no patterns within a name.
-	for _, name := range []string{"TURNS", "LAYOUT", "MARK", "SUBMIT", "CONTROL", "DEAD", "QUOTA", "AUDIT"} {
+	for _, name := range []string{"TURNS", "STICKY", "LAYOUT", "MARK", "SUBMIT", "CONTROL", "DEAD", "QUOTA", "AUDIT"} {
 		n.Publish.Deny = append(n.Publish.Deny, s.apis("STREAM.DELETE."+s.stream(name), "STREAM.PURGE."+s.stream(name))...)
 	}
 	for _, name := range []string{"STATE", "EVENTS"} { // runs are forgotten by a purge of their subjects
 		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.DELETE."+s.stream(name)))
 	}
-	for _, name := range []string{"TURNS", "LAYOUT", "MARK", "SUBMIT", "CONTROL", "STATE", "EVENTS", "QUOTA", "AUDIT"} {
+	for _, name := range []string{"TURNS", "STICKY", "LAYOUT", "MARK", "SUBMIT", "CONTROL", "STATE", "EVENTS", "QUOTA", "AUDIT"} {
 		n.Publish.Deny = append(n.Publish.Deny, s.api("STREAM.MSG.DELETE."+s.stream(name)))
 	}
 	if r == Gateway {

@@ -130,6 +130,15 @@ func (g *guarded) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, e
 	return &queue{q, g.watch}, nil
 }
 
+// StickyTurns implements bus.Turns.
+func (g *guarded) StickyTurns(ctx context.Context, worker string) (bus.TurnQueue, error) {
+	q, err := g.Bus.StickyTurns(ctx, worker)
+	if err != nil {
+		return nil, err
+	}
+	return &queue{q, g.watch}, nil
+}
+
 type queue struct {
 	bus.TurnQueue
 

@@ -68,6 +68,10 @@ func (c *calls) Seal(context.Context, state.RunID, string) ([]state.RunID, error
 	return nil, nil
 }
 
+func (c *calls) StickyTurns(ctx context.Context, _ string) (bus.TurnQueue, error) {
+	return c.Turns(ctx, bus.QueueKey{})
+}
+
 func (c *calls) Turns(context.Context, bus.QueueKey) (bus.TurnQueue, error) {
 	return &turns{calls: c}, nil
 }
@@ -231,6 +235,16 @@ func TestRefusedClaimIsExamined(t *testing.T) {
 // A turn that arrives as a wait begins goes back to the queue, which keeps none for later; Next returns the first turn
 // after the wait.
 func TestQueueDuringAWait(t *testing.T) {
+	for name, open := range map[string]func(b bus.Bus) (bus.TurnQueue, error){
+		"lane":   func(b bus.Bus) (bus.TurnQueue, error) { return b.Turns(t.Context(), bus.QueueKey{}) },
+		"sticky": func(b bus.Bus) (bus.TurnQueue, error) { return b.StickyTurns(t.Context(), "w1") },
+	} {
+		t.Run(name, func(t *testing.T) { queueDuringAWait(t, open) })
+	}
+}
+
+func queueDuringAWait(t *testing.T, open func(b bus.Bus) (bus.TurnQueue, error)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &calls{}
 		d := newDeployment(t)
@@ -245,7 +259,7 @@ func TestQueueDuringAWait(t *testing.T) {
 			}
 			return second
 		}
-		q, err := w.Bus(c).Turns(t.Context(), bus.QueueKey{})
+		q, err := open(w.Bus(c))
 		if err != nil {
 			t.Fatal(err)
 		}

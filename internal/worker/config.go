@@ -207,6 +207,9 @@ type Optimisations struct {
 	// EagerClaims: a commit also claims the turn that follows.
 	EagerClaims bool
 
+	// Sticky: the message of a turn that this worker has claimed eagerly goes to its own queue.
+	Sticky bool
+
 	// Quarantine: a worker executes few turns at once whose earlier workers were lost.
 	Quarantine bool
 }

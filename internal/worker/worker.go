@@ -59,6 +59,9 @@ type Worker struct {
 	views      *admission.Answers
 	random     random.Source
 
+	queues map[bus.QueueKey]bus.TurnQueue // of the lanes
+	own    bus.TurnQueue                  // of the runs that are sticky to this worker; nil: it has none
+
 	inFlight atomic.Int64 // turns
 	clock    *clock.Clock
 	webhooks *webhook.Sender
@@ -130,7 +133,7 @@ func New(store state.Store, b bus.Bus, cfg Config) (*Worker, error) {
 func (w *Worker) turnConfig() turn.Config {
 	return turn.Config{
 		Worker: w.cfg.ID, MaxAttempts: w.cfg.MaxAttempts, CheckpointBytes: w.cfg.CheckpointBytes, Periods: w.cfg.periods(),
-		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, HasSlot: w.hasSlot,
+		Effects: w.effects, Agents: w.agents, Dispatch: w.dispatch, Quarantine: w.quarantine, Next: w.nextTurn, MayStay: w.mayStay,
 		Views: w.views, WaitForViews: max(1, w.cfg.Slots/100),
 		Upkeep: turn.Upkeep{Leases: w.leases, Members: w.members, Finalizer: w.finalizer, Feed: w.feed},
 		Clock:  w.clock, Random: w.random, Tracer: w.tracer, Registry: w.cfg.Registry, Log: w.log,
@@ -207,10 +210,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer stopListening()
 
-	queues, err := w.openQueues(ctx)
-	if err != nil {
+	if err := w.openQueues(ctx); err != nil {
 		return err
 	}
+	w.openSticky(ctx)
 	w.members.EvictFormerSelf(ctx)
 
 	background, stopBackground := context.WithCancel(turnCtx)
@@ -225,7 +228,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		running.Go(func() { w.feed.Run(background) })
 	}
 
-	ended := w.pullUntil(ctx, turnCtx, queues)
+	ended := w.pullUntil(ctx, turnCtx)
 	w.finish(writing, ended, stop, abandon)
 	return nil
 }
@@ -234,8 +237,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // and releases them. It may be called at any time, and more than once.
 func (w *Worker) Release() { w.release() }
 
-// openQueues opens the queues of turns: all, or none.
-func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue, error) {
+// openQueues opens the queues of the lanes: all, or none.
+func (w *Worker) openQueues(ctx context.Context) error {
 	queues := map[bus.QueueKey]bus.TurnQueue{}
 	for _, key := range bus.QueueKeys() {
 		queue, err := w.bus.Turns(ctx, key)
@@ -244,20 +247,27 @@ func (w *Worker) openQueues(ctx context.Context) (map[bus.QueueKey]bus.TurnQueue
 			for _, opened := range queues {
 				err = errors.Join(err, opened.Close())
 			}
-			return nil, err
+			return err
 		}
 		queues[key] = queue
 	}
-	return queues, nil
+	w.queues = queues
+	return nil
 }
 
 // pullUntil takes turns from the queues, and sweeps, until ctx ends. It returns the time of that end.
-func (w *Worker) pullUntil(ctx, turnCtx context.Context, queues map[bus.QueueKey]bus.TurnQueue) (ended time.Time) {
+func (w *Worker) pullUntil(ctx, turnCtx context.Context) (ended time.Time) {
 	pulling, pullCtx := errgroup.WithContext(ctx)
-	for key, queue := range queues {
+	for key, queue := range w.queues {
 		pulling.Go(func() error {
 			w.pull(pullCtx, turnCtx, key, queue)
 			return queue.Close()
+		})
+	}
+	if w.own != nil {
+		pulling.Go(func() error {
+			w.pullSticky(pullCtx, turnCtx)
+			return nil
 		})
 	}
 	pulling.Go(func() error {
@@ -280,13 +290,21 @@ const releaseTimeout = 5 * time.Second
 
 // finish waits for the turns in flight until the shutdown grace has passed since ended, or until Release. If some are
 // left, it calls stop, which makes them release their leases, and waits for them. If it has not returned
-// releaseTimeout after the grace or Release, it calls abandon, which ends writing, the context of the writes.
+// releaseTimeout after the grace or Release, it calls abandon, which ends writing, the context of the writes. Meanwhile
+// it gives back the turns of the worker's own queue.
 func (w *Worker) finish(writing context.Context, ended time.Time, stop context.CancelCauseFunc, abandon func()) {
 	left := time.Until(ended.Add(w.cfg.ShutdownGrace))
 	last := time.AfterFunc(left+releaseTimeout, abandon)
 	defer last.Stop()
 	finished := make(chan struct{})
 	go func() { w.turns.Wait(); w.effects.Wait(); close(finished) }()
+	var draining sync.WaitGroup
+	if w.own != nil {
+		draining.Go(func() {
+			w.drainSticky(writing, finished)
+			w.check(w.own.Close(), "close the queue of this worker")
+		})
+	}
 	grace := time.NewTimer(left)
 	defer grace.Stop()
 	select {
@@ -299,6 +317,7 @@ func (w *Worker) finish(writing context.Context, ended time.Time, stop context.C
 		stop(effect.ErrShutdown)
 		<-finished
 	}
+	draining.Wait()
 	w.leases.ReleaseEager(writing, ended.Add(-w.cfg.RedeliveryDelay))
 	if w.feed != nil {
 		w.feed.FlushAll(writing)
@@ -321,15 +340,20 @@ func (w *Worker) pull(ctx, turnCtx context.Context, key bus.QueueKey, queue bus.
 			}
 			continue
 		}
-		w.inFlight.Add(1)
-		load := w.tenants.Enter(d.Turn().Tenant, key.Noisy) // before the next turn asks for a slot
-		w.turns.Go(func() {
-			defer w.slots.Release()
-			defer w.inFlight.Add(-1)
-			defer load.Leave()
-			w.taker.Take(turnCtx, d, load)
-		})
+		w.start(turnCtx, d)
 	}
+}
+
+// start starts a turn, which has a slot.
+func (w *Worker) start(turnCtx context.Context, d bus.TurnDelivery) {
+	w.inFlight.Add(1)
+	load := w.tenants.Enter(d.Turn().Tenant, d.Turn().Noisy) // before the next turn asks for a slot
+	w.turns.Go(func() {
+		defer w.slots.Release()
+		defer w.inFlight.Add(-1)
+		defer load.Leave()
+		w.taker.Take(turnCtx, d, load)
+	})
 }
 
 // slotWait bounds how long a puller that has waited for a slot keeps it while it requests a message: longer than the
@@ -388,9 +412,6 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 		w.check(d.Nak(0), "nak")
 	}
 }
-
-// hasSlot reports whether the worker has a slot for one more turn.
-func (w *Worker) hasSlot() bool { return w.inFlight.Load() < int64(w.cfg.Slots) }
 
 // refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {

@@ -61,25 +61,34 @@ const (
 )
 
 // Turns has the work queues of turns. Each priority is a lane, and a lane has two queues, one of them for tenants with
-// many runs. The bus delivers a message again and again until it is acknowledged.
+// many runs. In addition each worker may have a queue of its own, for runs that are sticky to it. The bus delivers a
+// message again and again until it is acknowledged.
 type Turns interface {
-	// PublishTurn stores a turn message in the queue t.Queue(). While the bus remembers id (two minutes on NATS), it
-	// drops a second message with the same id without an error, but not always: on NATS it may accept one when the
-	// number of streams has changed. An empty id is never a duplicate. Only internal/dispatch may call PublishTurn: it
-	// owns the ids.
+	// PublishTurn stores a turn message in the queue t.Queue(), or in that of the worker t.Sticky if it is not empty
+	// and the bus has such queues. While the bus remembers id (two minutes on NATS), it drops a second message with
+	// the same id without an error, but not always: on NATS it may accept one when the number of streams has changed,
+	// or if only one of the two is sticky. An empty id is never a duplicate. Only internal/dispatch may call
+	// PublishTurn: it owns the ids.
 	PublishTurn(ctx context.Context, t Turn, id string) error
 
 	// Turns returns one queue of a lane, or an error if key is not one of QueueKeys. All pullers of a
 	// queue, in all processes, share its messages; none has precedence.
 	Turns(ctx context.Context, key QueueKey) (TurnQueue, error)
 
-	// Lag returns the number of turn messages that are unfetched or fetched and unacknowledged.
+	// StickyTurns returns the queue of the turns that are sticky to a worker; only that worker may call it. The bus
+	// creates the queue. Messages of a worker that died may stay in its queue, unread, for a day: their turns are
+	// published again in the lanes when the worker is evicted.
+	StickyTurns(ctx context.Context, worker string) (TurnQueue, error)
+
+	// Lag returns the number of turn messages that are unfetched or fetched and unacknowledged. Those in the queues of
+	// workers count as fetched.
 	Lag(ctx context.Context) (int64, error)
 
 	// LagByLane returns the messages that Lag counts, by lane.
 	LagByLane(ctx context.Context) (map[state.Priority]LaneLag, error)
 
-	// Backlog returns, for each lane, the time at which its oldest unfetched message was queued.
+	// Backlog returns, for each lane, the time at which its oldest unfetched message was queued. Messages in the queues
+	// of workers do not count: no process reads that of a dead worker, and its turns must not seem to wait.
 	Backlog(ctx context.Context) (state.Backlog, error)
 }
 
@@ -124,6 +133,10 @@ type Turn struct {
 	Priority state.Priority `json:"-"` // of the queue
 	Noisy    bool           `json:"-"` // of the queue
 
+	// Sticky is the worker that has claimed the turn eagerly, if the message is in that worker's own queue. Priority and
+	// Noisy are then those of the queue that would have had it otherwise.
+	Sticky string `json:"-"`
+
 	// TakenFrom is a worker that seemed dead: another worker evicted it, which ended its lease of the run, and then
 	// published this message. The evicted worker may only have been paused, and return. TakenFrom is empty in every
 	// other message, also in one that a sweep published because a lease expired.
@@ -137,7 +150,7 @@ type Turn struct {
 	TraceParent string `json:"-"`
 }
 
-// Queue returns the key of the queue that carries the turn.
+// Queue returns the key of the queue that carries the turn unless it is sticky.
 func (t Turn) Queue() QueueKey { return QueueKey{t.Priority, t.Noisy} }
 
 // TurnQueue hands out turns one at a time.

@@ -49,6 +49,8 @@ func Exercise(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"TurnLanes", testTurnLanes},
 		{"TurnBacklog", testTurnBacklog},
 		{"TurnUnknownLane", testTurnUnknownLane},
+		{"StickyTurns", testStickyTurns},
+		{"StickyTurnsOfALostWorker", testStickyTurnsOfALostWorker},
 		{"TurnsAreShared", testTurnsAreShared},
 		{"BusyPullerHoardsNothing", testBusyPullerHoardsNothing},
 		{"NextEndsWithContext", testNextEndsWithContext},

@@ -25,9 +25,12 @@ func (t *turn) commit(ctx context.Context) (state.Committed, error) {
 	}
 	c.Figures = state.EndFigures(t.s)
 	began := time.Now()
-	if t.s.Status == state.Queued && k.cfg.HasSlot() && leases.ClaimsEagerly() {
-		c.EagerClaim = k.cfg.Random.Token()
-		defer leases.Expect(t.s.ID)()
+	if t.s.Status == state.Queued && leases.ClaimsEagerly() {
+		var claim bool
+		if claim, t.sticky = k.cfg.Next(); claim {
+			c.EagerClaim = k.cfg.Random.Token()
+			defer leases.Expect(t.s.ID)()
+		}
 	}
 	for {
 		done, err := k.store.Commit(ctx, t.lease.Lease, c)

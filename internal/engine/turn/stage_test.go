@@ -262,7 +262,7 @@ func (s *stage) takerOf(worker string, redelivery time.Duration, tokens io.Reade
 	effects.Start(s.t.Context(), watchers)
 	s.t.Cleanup(effects.Wait)
 	k, err := turn.New(st, b, turn.Config{
-		Worker: worker, MaxAttempts: 5, Periods: periods, Quarantine: s.quarantine, Effects: effects, Agents: agents, Dispatch: d, HasSlot: func() bool { return true },
+		Worker: worker, MaxAttempts: 5, Periods: periods, Quarantine: s.quarantine, Effects: effects, Agents: agents, Dispatch: d, Next: func() (bool, bool) { return true, false }, MayStay: func(string, bool) bool { return true },
 		Views:  admission.NewAnswers(1 << 30),
 		Upkeep: turn.Upkeep{Leases: leases, Members: upkeep.NewMembers(upkeep.Self{ID: worker}, s.store, s.bus, leases, sweeper, periods, log), Finalizer: finalizer},
 		Clock:  ticks, Random: random.Source{R: tokens}, Registry: registry, Log: log,

@@ -51,7 +51,12 @@ type Config struct {
 	Upkeep     Upkeep
 	Dispatch   *dispatch.Dispatcher
 	Quarantine *admission.Quarantine
-	HasSlot    func() bool // whether the worker has a slot for one more turn
+
+	// Next decides about the next turn of a run before a commit: whether the commit claims it eagerly, and whether its
+	// message should then go to this worker's own queue. MayStay reports after the commit whether it may: noisy is what
+	// the store says about the tenant.
+	Next    func() (claim, sticky bool)
+	MayStay func(tenant string, noisy bool) bool
 
 	Views        *admission.Answers // memory for large views
 	WaitForViews int                // turns of one tenant that may wait for it at once

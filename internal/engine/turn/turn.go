@@ -96,6 +96,7 @@ type turn struct {
 	load     *admission.Turn
 	view     *admission.Reservation // nil: the view is small
 	gaveUp   error                  // why the turn was given up
+	sticky   bool                   // the next turn goes to this worker's own queue, if the commit has claimed it
 
 	journal  Journal
 	effects  effect.Turn
@@ -142,7 +143,11 @@ func (t *turn) takeNotes(ctx context.Context) {
 
 // next returns the turn that follows a commit.
 func (t *turn) next(ctx context.Context, done state.Committed) dispatch.Turn {
-	return dispatch.Turn{
+	next := dispatch.Turn{
 		Run: t.s.ID, Version: done.Version, Priority: t.s.Priority, Tenant: t.s.Tenant, Noisy: done.Noisy, TraceParent: span.Carried(ctx, t.s.TraceSpan),
 	}
+	if t.sticky && done.Claimed && t.taker.cfg.MayStay(next.Tenant, next.Noisy) {
+		next.Sticky = t.taker.cfg.Worker
+	}
+	return next
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/dispatch"
@@ -58,6 +59,8 @@ type Members struct {
 	seen     map[string]member
 	evicting map[string]bool
 	evicts   sync.WaitGroup
+
+	others, overShare atomic.Bool // see Alone and OverShare
 }
 
 // Self is the content of a worker's heartbeats.
@@ -81,8 +84,9 @@ func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweep
 
 // member is the last heartbeat of a worker.
 type member struct {
-	at        time.Time
-	takesOver bool
+	at           time.Time
+	takesOver    bool
+	slots, turns int
 }
 
 // takesOver reports whether a worker can take over this worker's eager claims. A worker does not
@@ -118,7 +122,10 @@ func (m *Members) hear(h bus.Heartbeat) {
 		delete(m.seen, h.Worker)
 		return
 	}
-	other := member{time.Now(), takesOver(h)}
+	other := member{at: time.Now(), takesOver: takesOver(h), slots: h.Slots}
+	for _, n := range h.Turns {
+		other.turns += n
+	}
 	m.seen[h.Worker] = other
 	if !other.takesOver {
 		m.leases.AllowEager(false)
@@ -189,7 +196,26 @@ func (m *Members) allowEagerClaims(known bool) {
 	for other := range maps.Values(m.seen) {
 		known = known && other.takesOver
 	}
+	m.compare()
 	m.leases.AllowEager(known)
+}
+
+// Alone reports whether no other worker sends heartbeats.
+func (m *Members) Alone() bool { return !m.others.Load() }
+
+// OverShare reports whether this worker had more than its share of the turns in flight, by the latest heartbeats of
+// all workers. The share is in proportion to the slots, with a quarter and some turns to spare.
+func (m *Members) OverShare() bool { return m.overShare.Load() }
+
+// compare updates Alone and OverShare. The caller holds mu.
+func (m *Members) compare() {
+	slots, turns := 0, 0
+	for _, other := range m.seen {
+		slots, turns = slots+other.slots, turns+other.turns
+	}
+	share := turns * m.self.Slots / max(1, slots)
+	m.overShare.Store(m.seen[m.self.ID].turns > share+share/4+max(1, m.self.Slots/32))
+	m.others.Store(len(m.seen) > 1)
 }
 
 // deaf reports whether the worker has received none of its own heartbeats for d.

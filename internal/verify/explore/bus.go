@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -61,9 +62,10 @@ func (w wire) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 func (s *deployment) publish(t bus.Turn, id string) {
 	s.checkPublished(t)
 	if s.outcome == vanished {
-		s.queue.published[id] = true
+		s.queue.published[t.Sticky+" "+id] = true
 		return
 	}
+	id = t.Sticky + " " + id // each queue of a worker is in another stream than the lanes
 	if s.queue.published[id] {
 		return
 	}
@@ -85,18 +87,44 @@ func (w wire) Turns(_ context.Context, lane bus.QueueKey) (bus.TurnQueue, error)
 	return &turns{p: w.p, lane: lane}, nil
 }
 
-// turns hands out the messages of a lane to one process.
+func (w wire) StickyTurns(_ context.Context, worker string) (bus.TurnQueue, error) {
+	return &turns{p: w.p, worker: worker}, nil
+}
+
+// turns hands out the messages of a lane, or of a worker's own queue, to one process.
 type turns struct {
-	p    *process
-	lane bus.QueueKey
+	p      *process
+	lane   bus.QueueKey
+	worker string // empty for a lane
 }
 
 func (q *turns) SetPrefetch(int) {}
 func (q *turns) Close() error    { return nil }
 
+// has reports whether a turn belongs to the queue.
+func (q *turns) has(t bus.Turn) bool {
+	return t.Sticky == q.worker && (q.worker != "" || t.Queue() == q.lane)
+}
+
+// inLane reports whether a turn was published in its lane.
+func (s *deployment) inLane(t bus.Turn) bool {
+	return s.queue.published[fmt.Sprintf(" %s:%d", t.Run, t.Version)]
+}
+
+// unread returns the number of messages that a process may still receive. No process reads those in the own queue of a
+// worker that died, or that has stopped and was cut off before it gave them back. The caller holds s.mu.
+func (s *deployment) unread() (n int) {
+	for _, m := range s.queue.messages {
+		if m.turn.Sticky == "" || slices.ContainsFunc(s.processes, func(p *process) bool { return p.name == m.turn.Sticky && !p.dead && !p.leaves }) {
+			n++
+		}
+	}
+	return n
+}
+
 func (q *turns) first() *message {
 	for _, m := range q.p.s.queue.messages {
-		if m.turn.Queue() == q.lane && !time.Now().Before(m.from) {
+		if q.has(m.turn) && !time.Now().Before(m.from) {
 			return m
 		}
 	}
@@ -106,7 +134,7 @@ func (q *turns) first() *message {
 // Next is not a step that could fail: a message without a delivery equals one whose worker dies
 // before it claims.
 func (q *turns) Next(ctx context.Context) (bus.TurnDelivery, error) {
-	r := request{name: fmt.Sprintf("%s: next of %s", q.p.name, q.lane), ready: func() bool { return q.first() != nil }}
+	r := request{name: fmt.Sprintf("%s: next of %s", q.p.name, cmp.Or(q.worker, q.lane.String())), ready: func() bool { return q.first() != nil }}
 	d, err := ask(ctx, q.p, r, func() (delivered, error) {
 		m := q.first()
 		m.delivered++
@@ -186,7 +214,7 @@ func (w wire) Backlog(context.Context) (state.Backlog, error) {
 	defer w.p.s.mu.Unlock()
 	var b state.Backlog
 	for _, m := range w.p.s.queue.messages {
-		if _, known := b[m.turn.Priority]; known || m.delivered > 0 {
+		if _, known := b[m.turn.Priority]; known || m.delivered > 0 || m.turn.Sticky != "" {
 			continue
 		}
 		if b == nil {

@@ -242,7 +242,7 @@ func (s *deployment) creates(run state.NewRun) {
 		return
 	}
 	waits := slices.ContainsFunc(r.Header.Open, func(o state.OpenCall) bool { return o.Child == run.State.ID })
-	if (s.sc.Interrupt || s.sc.Withdraw) && s.said && !waits {
+	if (s.sc.Interrupt || s.sc.Withdraw) && s.spoken[p.RunID] && !waits { // the answer to the user may be pending
 		s.aborts(run.State.ID)
 		return
 	}
@@ -315,14 +315,15 @@ func (s *deployment) releases(p *process, l state.Lease, delay time.Duration, er
 	}
 }
 
-// checkAcknowledged compares an acknowledgement with the store: the turn of the message must be
-// done, or just deferred by the acknowledging process. One release allows one acknowledgement.
+// checkAcknowledged compares an acknowledgement with the store: the turn of the message must be done, or just deferred
+// by the acknowledging process, or published in its lane if the message is from the own queue of a worker. One release
+// allows one acknowledgement.
 func (s *deployment) checkAcknowledged(p *process, t bus.Turn) {
 	r, ok := s.record(t.Run)
 	if !ok || s.rolledBack {
 		return
 	}
-	if s.answers(p, t) {
+	if s.answers(p, t) || t.Sticky != "" && s.inLane(t) {
 		return
 	}
 	if r.Version == t.Version && (r.Status == state.Queued || r.Status == state.Running) {

@@ -131,9 +131,9 @@ func (x *execution) ended() (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if time.Since(x.last) >= patience {
-		return true, fmt.Errorf("I2: it has not ended %s after the last choice; %d messages are left", patience, len(x.queue.messages))
+		return true, fmt.Errorf("I2: it has not ended %s after the last choice; %d messages are left", patience, x.unread())
 	}
-	if x.users > x.undecided() || !x.idle || len(x.queue.messages) > 0 || len(x.intake) > 0 || !x.restart.IsZero() || !x.store.Snapshot().Due().IsZero() {
+	if x.users > x.undecided() || !x.idle || x.unread() > 0 || len(x.intake) > 0 || !x.restart.IsZero() || !x.store.Snapshot().Due().IsZero() {
 		return false, nil
 	}
 	for _, c := range x.pending {

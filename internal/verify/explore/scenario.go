@@ -78,6 +78,7 @@ func (sc *Scenario) tune(cfg *worker.Config) {
 	}
 	if sc.NoSweeper {
 		cfg.SweepInterval = far
+		cfg.Without.Sticky = true // nothing is redelivered from the own queue of a dead worker
 	}
 	if sc.NoHeartbeats {
 		cfg.HeartbeatInterval = far

@@ -162,7 +162,7 @@ func (s store) Release(ctx context.Context, l state.Lease, delay time.Duration) 
 func (s store) Signal(ctx context.Context, id state.RunID, sig state.Signal, delay time.Duration) (state.Wake, error) {
 	return ask(ctx, s.p, s.write("signal", id, 0), func() (state.Wake, error) {
 		w, err := s.p.s.store.Signal(live(), id, sig, delay)
-		if err == nil && sig.Message != nil {
+		if repeated := w.Version == 0; err == nil && sig.Message != nil && !repeated {
 			s.p.s.speaks(id)
 		}
 		return w, err

@@ -242,6 +242,9 @@ var packages = []group{
 		{"a deaf worker judges others", members, []string{"	if m.deaf(m.unreachableAfter() / 2) {\n", "	if false {\n", " || m.deaf(2*every)", ""}, "TestDeafWorkerEvictsNoOther$"},
 		{"an eviction that failed is not repeated", members, []string{"if _, heard := m.seen[id]; !heard && !done {", "if false {", "			if done && m.unheard(id) {", "			if m.unheard(id) {"}, "TestEvictionIsTriedAgain$"},
 		{"a worker that restarts leaves its turns to their leases", members, []string{"due, err := m.store.Evict(ctx, m.self.ID, evictPart, m.periods.RedeliveryDelay)", "var due []state.Due; var err error"}, "TestRestartUnderTheSameID$"},
+		{"a worker with more than its share keeps the next turns", "internal/worker/sticky.go", []string{"ours := !w.members.OverShare()", "ours := true"}, "TestWorkerOverItsShare$"},
+		{"a worker that stops leaves the turns in its own queue", "internal/worker/worker.go", []string{"			w.drainSticky(writing, finished)\n", ""}, "TestStickyTurnOfAStoppedWorker$"},
+		{"turns of noisy tenants overtake in the own queue of a worker", "internal/worker/sticky.go", []string{"return !w.tenants.Shared() || !noisy && !w.tenants.Noisy(tenant)", "return true"}, "TestTurnsOfNoisyTenantsAreNotSticky$"},
 		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.leases.AllowEager(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
 	}},
 	{natsbus, []mutant{

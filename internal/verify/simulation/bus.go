@@ -48,6 +48,11 @@ func (w wire) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	return queue{q, w.p}, err
 }
 
+func (w wire) StickyTurns(ctx context.Context, worker string) (bus.TurnQueue, error) {
+	q, err := w.Bus.StickyTurns(ctx, worker)
+	return queue{q, w.p}, err
+}
+
 func (w wire) Lag(ctx context.Context) (int64, error) {
 	return do(ctx, w.p, toBus, "lag", func() (int64, error) { return w.Bus.Lag(ctx) })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type Bus struct {
 	mu     sync.Mutex
 	closed chan struct{}
 	queues map[bus.QueueKey]*queue
+	sticky map[string]*queue // by worker
 	submit *queue
 	aborts *queue
 	seen   map[string]bool
@@ -42,7 +44,7 @@ var _ bus.Bus = (*Bus)(nil)
 // New returns an empty bus.
 func New() *Bus {
 	b := &Bus{
-		AckWait: 30 * time.Second, closed: make(chan struct{}), queues: map[bus.QueueKey]*queue{}, seen: map[string]bool{}, feed: map[state.RunID]int64{},
+		AckWait: 30 * time.Second, closed: make(chan struct{}), queues: map[bus.QueueKey]*queue{}, sticky: map[string]*queue{}, seen: map[string]bool{}, feed: map[state.RunID]int64{},
 		subs: map[string]map[int]func(any){}, replies: map[string][][]byte{}, objects: map[string]map[string][]byte{},
 	}
 	for _, key := range bus.QueueKeys() {
@@ -81,10 +83,38 @@ func (b *Bus) PublishTurn(_ context.Context, t bus.Turn, id string) error {
 	if q == nil {
 		return fmt.Errorf("publish turn of run %s: its priority is %q: set high, normal or low", t.Run, t.Priority)
 	}
-	if id == "" || b.first(b.seen, id) {
+	if own := b.stickyQueue(t.Sticky, false); own != nil {
+		q = own
+	} else {
+		t.Sticky = ""
+	}
+	if id == "" || b.first(b.seen, t.Sticky+" "+id) {
 		q.push(&item{turn: t})
 	}
 	return nil
+}
+
+// stickyQueue returns the queue of a worker; nil if it does not exist and create is false.
+func (b *Bus) stickyQueue(worker string, create bool) *queue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sticky[worker] == nil && create {
+		b.sticky[worker] = newQueue(b)
+	}
+	return b.sticky[worker]
+}
+
+// StickyTurns implements bus.Turns.
+func (b *Bus) StickyTurns(_ context.Context, worker string) (bus.TurnQueue, error) {
+	h, err := b.handle(b.stickyQueue(worker, true))
+	return turns{h}, err
+}
+
+// allQueues returns the queues of the lanes and of the workers.
+func (b *Bus) allQueues() []*queue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Values(b.queues)), maps.Values(b.sticky))
 }
 
 // Turns implements bus.Turns.
@@ -99,7 +129,7 @@ func (b *Bus) Turns(_ context.Context, key bus.QueueKey) (bus.TurnQueue, error) 
 // Lag implements bus.Turns.
 func (b *Bus) Lag(context.Context) (int64, error) {
 	var n int64
-	for _, q := range b.queues {
+	for _, q := range b.allQueues() {
 		q.mu.Lock()
 		n += int64(len(q.items))
 		q.mu.Unlock()
@@ -110,17 +140,20 @@ func (b *Bus) Lag(context.Context) (int64, error) {
 // LagByLane implements bus.Turns.
 func (b *Bus) LagByLane(context.Context) (map[state.Priority]bus.LaneLag, error) {
 	lanes := map[state.Priority]bus.LaneLag{}
-	for key, q := range b.queues {
+	for _, lane := range state.Priorities() {
+		lanes[lane] = bus.LaneLag{}
+	}
+	for _, q := range b.allQueues() {
 		q.mu.Lock()
-		lag := lanes[key.Lane]
 		for _, it := range q.items {
-			if it.delivered == 0 {
+			lag := lanes[it.turn.Priority]
+			if it.delivered == 0 && it.turn.Sticky == "" {
 				lag.Waiting++
 			} else {
 				lag.Fetched++
 			}
+			lanes[it.turn.Priority] = lag
 		}
-		lanes[key.Lane] = lag
 		q.mu.Unlock()
 	}
 	return lanes, nil

@@ -293,7 +293,7 @@ func TestReplySubjects(t *testing.T) {
 	refused := []string{
 		"", "a b", "a.*", "a.>", ".a", "a..b", "$JS.API.STREAM.DELETE.TURNPIKE_TURNS", "$SYS.x",
 		"turnpike.abort.run_x", "turnpike.turn.normal.1", "turnpike.submit.a", "turnpike.tool.refund", "turnpike.presence.w",
-		"turnpike.turns.2.normal.1", "turnpike.layout", "turnpike.layout.changed",
+		"turnpike.turns.2.normal.1", "turnpike.sticky.w1.normal", "turnpike.layout", "turnpike.layout.changed",
 	}
 	for _, subject := range refused {
 		if err := b.Reply(t.Context(), state.DefaultTenant, subject, []byte("refused")); err != nil {

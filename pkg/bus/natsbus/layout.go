@@ -105,6 +105,8 @@ type turnStreams struct {
 	hints  chan struct{} // holds a token if the layout may have changed
 	slots  slots
 
+	stickies stickyQueues
+
 	adopting sync.Mutex // guards queues, and is held while the layout changes
 	queues   map[*puller]bus.QueueKey
 }

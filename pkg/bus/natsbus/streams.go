@@ -32,7 +32,7 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	if l.revision > 0 {
 		all = append(all, b.layoutStream())
 	}
-	return append(all, b.defaultStreams()...)
+	return append(append(all, b.stickyStream()), b.defaultStreams()...)
 }
 
 // turns returns a stream of turns.
@@ -99,7 +99,7 @@ func (b *Bus) consumers() []consumerSpec {
 			specs = append(specs, b.queue(number, key))
 		}
 	}
-	return specs
+	return append(specs, b.stickies.all()...)
 }
 
 // ensure creates the missing streams of turns and of the default tenant's submissions, aborts, dead letters and (with

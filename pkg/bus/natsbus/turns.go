@@ -36,7 +36,12 @@ func (b *Bus) PublishTurn(ctx context.Context, t bus.Turn, id string) error {
 		header = append(header, headerTrace, t.TraceParent)
 	}
 	m := newMsg("", data, id, header...)
-	if err := b.publishTurn(ctx, t.Queue(), t.Run.Shard(), m); err != nil {
+	if t.Sticky != "" {
+		err = b.publishSticky(ctx, t, m)
+	} else {
+		err = b.publishTurn(ctx, t.Queue(), t.Run.Shard(), m)
+	}
+	if err != nil {
 		return fmt.Errorf("publish turn: %w", err)
 	}
 	return nil
@@ -56,7 +61,7 @@ func (ts *turnStreams) Lag(ctx context.Context) (int64, error) {
 func (ts *turnStreams) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
 	var mu sync.Mutex
 	lanes := map[state.Priority]bus.LaneLag{}
-	return lanes, ts.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+	err := ts.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		mu.Lock()
 		defer mu.Unlock()
 		lag := lanes[key.Lane]
@@ -65,6 +70,10 @@ func (ts *turnStreams) LagByLane(ctx context.Context) (map[state.Priority]bus.La
 		lanes[key.Lane] = lag
 		return nil
 	})
+	if err == nil {
+		err = ts.addSticky(ctx, lanes)
+	}
+	return lanes, err
 }
 
 // Backlog implements bus.Turns.
@@ -117,10 +126,12 @@ func (ts *turnStreams) eachQueue(ctx context.Context, fn func(context.Context, b
 	return all.Wait()
 }
 
+// turnQueue is a queue of a lane, or that of a worker, which has turns of all lanes.
 type turnQueue struct {
 	*puller
 
-	key bus.QueueKey
+	key    bus.QueueKey // of a lane
+	worker string       // whose queue it is; empty for a lane
 }
 
 // Turns implements bus.Turns.
@@ -135,16 +146,27 @@ func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 		return nil, err
 	}
 	b.turnStreams.queues[p] = key
-	return turnQueue{p, key}, nil
+	return turnQueue{p, key, ""}, nil
 }
 
 // Close implements bus.TurnQueue.
 func (q turnQueue) Close() error {
 	turns := q.b.turnStreams
+	if q.worker != "" {
+		turns.stickies.remove(q.worker)
+	}
 	turns.adopting.Lock()
 	delete(turns.queues, q.puller)
 	turns.adopting.Unlock()
 	return q.puller.Close()
+}
+
+// keyOf returns the key of the lane's queue that has a message, or would have it.
+func (q turnQueue) keyOf(m *nats.Msg) bus.QueueKey {
+	if q.worker == "" {
+		return q.key
+	}
+	return queueKey(lastToken(m.Subject))
 }
 
 type turnDelivery struct {
@@ -171,7 +193,8 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 			q.reject(ctx, m, err)
 			continue
 		}
-		t.Priority, t.Noisy = q.key.Lane, q.key.Noisy
+		key := q.keyOf(m)
+		t.Priority, t.Noisy, t.Sticky = key.Lane, key.Noisy, q.worker
 		t.Tenant, t.TraceParent = m.Header.Get(headerTenant), m.Header.Get(headerTrace)
 		m.Header, m.Data = nil, nil // a turn may last long, and needs only the ack
 		return turnDelivery{delivery{m}, t}, nil
@@ -180,7 +203,7 @@ func (q turnQueue) Next(ctx context.Context) (bus.TurnDelivery, error) {
 
 // reject moves a malformed message to the dead letters.
 func (q turnQueue) reject(ctx context.Context, m *nats.Msg, cause error) {
-	letter := bus.DeadLetter{Kind: bus.DeadTurn, Tenant: m.Header.Get(headerTenant), Lane: q.key.Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
+	letter := bus.DeadLetter{Kind: bus.DeadTurn, Tenant: m.Header.Get(headerTenant), Lane: q.keyOf(m).Lane, Cause: "malformed turn message: " + cause.Error(), At: state.At(time.Now()), Data: string(m.Data)}
 	id := ""
 	if meta, err := m.Metadata(); err == nil {
 		id = fmt.Sprintf("malformed:%d", meta.Sequence.Stream) // once, in case the ack is lost

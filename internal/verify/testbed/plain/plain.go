@@ -10,11 +10,11 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
-// Without returns the optimisations that a suite disables: TURNPIKE_TEST_WITHOUT has eager_claims
-// or quarantine, or both with a comma between them, as in `make test-plain`.
+// Without returns the optimisations that a suite disables: TURNPIKE_TEST_WITHOUT has eager_claims,
+// sticky or quarantine, or several with commas between them, as in `make test-plain`.
 func Without() worker.Optimisations {
 	names := strings.Split(os.Getenv("TURNPIKE_TEST_WITHOUT"), ",")
 	return worker.Optimisations{
-		EagerClaims: slices.Contains(names, "eager_claims"), Quarantine: slices.Contains(names, "quarantine"),
+		EagerClaims: slices.Contains(names, "eager_claims"), Sticky: slices.Contains(names, "sticky"), Quarantine: slices.Contains(names, "quarantine"),
 	}
 }
