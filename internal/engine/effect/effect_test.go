@@ -206,6 +206,36 @@ func TestResultIsRecordedWhileOthersRun(t *testing.T) {
 	})
 }
 
+// A call has no start mark before the calls of the batch before it have all returned: it would count as started if the
+// worker died meanwhile, though it was not.
+func TestNextBatchIsNotMarkedEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		release := make(chan struct{})
+		s.tools["look"] = tool.Func(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			if c.ID == "c2" {
+				<-release
+			}
+			return tool.Result{Content: "SEEN"}, nil
+		})
+		s.tools["pay"] = returns("PAID")
+		response := calls("look", "c1", "c2")
+		response.ToolCalls = append(response.ToolCalls, calls("pay", "c3").ToolCalls...)
+		s.open(agent.Definition{Tools: []agent.Tool{{Name: "look"}, {Name: "pay", Concurrency: "serial"}}}, response)
+		next, done := s.respond(), make(chan loop.Event, 1)
+		go func() { done <- s.do(next) }()
+		synctest.Wait()
+		if r := s.record(); !s.has("c1") || slices.Contains(r.Started, "c3") {
+			t.Errorf("after the first result the store has %d results, and the marks %q", len(r.Results), r.Started)
+		}
+		close(release)
+		if r := (<-done).(loop.ToolsFinished).Results; len(r) != 3 || !slices.Contains(s.record().Started, "c3") { //nolint:forcetypeassert // a panic fails the test
+			t.Errorf("%d results, want 3; the marks %q", len(r), s.record().Started)
+		}
+	})
+}
+
 // Only the last result of a small turn is left to the commit; a flush makes it durable.
 func TestLastResultIsHeld(t *testing.T) {
 	t.Parallel()

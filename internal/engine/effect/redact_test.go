@@ -81,3 +81,32 @@ func TestSecretInAFailedResponse(t *testing.T) {
 		t.Errorf("the error of the provider itself was changed to %+v", broken)
 	}
 }
+
+// The deltas of a response have what the model sent, each piece with its own call, and the key nowhere. The end of a
+// text, a thought or the arguments that could begin the key is shown before another piece follows.
+func TestDeltasWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+	type ds = []model.Delta
+	for name, tt := range map[string]struct{ sent, want ds }{
+		"spread key":            {ds{{Text: "a s3cr"}, {Text: "et-key b"}}, ds{{Text: "a "}, {Text: "[redacted] b"}}},
+		"end of the response":   {ds{{Text: "a s3c"}}, ds{{Text: "a "}, {Text: "s3c"}}},
+		"text, then a call":     {ds{{Text: "a s3c"}, {CallID: "c1", Name: "t"}}, ds{{Text: "a "}, {Text: "s3c"}, {CallID: "c1", Name: "t"}}},
+		"thought, then text":    {ds{{Thinking: "s3c"}, {Text: "b"}}, ds{{Thinking: "s3c"}, {Text: "b"}}},
+		"arguments, then text":  {ds{{Arguments: "s3c"}, {Text: "b"}}, ds{{Arguments: "s3c"}, {Text: "b"}}},
+		"another index":         {ds{{Arguments: "s3c"}, {Index: 1, Arguments: "ret-key"}}, ds{{Arguments: "s3c"}, {Index: 1, Arguments: "ret-key"}}},
+		"another call":          {ds{{Arguments: "s3c"}, {CallID: "c2", Arguments: "ret-key"}}, ds{{Arguments: "s3c"}, {CallID: "c2", Arguments: "ret-key"}}},
+		"one call":              {ds{{Index: 2, CallID: "c1", Name: "t", Arguments: "s3c"}, {Index: 2, Arguments: "ret-key"}}, ds{{Index: 2, CallID: "c1", Name: "t"}, {Index: 2, Arguments: "[redacted]"}}},
+		"names of calls":        {ds{{CallID: "s3cret-key", Name: "s3cret-key"}}, ds{{CallID: "[redacted]", Name: "[redacted]"}}},
+		"nothing is kept twice": {ds{{Text: "s3c"}, {Thinking: "x"}, {Text: "y"}}, ds{{Text: "s3c"}, {Thinking: "x"}, {Text: "y"}}},
+	} {
+		var got ds
+		d := redactingDeltas{secrets: secret.New("s3cret-key"), onDelta: func(d model.Delta) { got = append(got, d) }}
+		for _, piece := range tt.sent {
+			d.add(piece)
+		}
+		d.flush()
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

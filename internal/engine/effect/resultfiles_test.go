@@ -119,10 +119,10 @@ func TestFilesOfAResultAreKept(t *testing.T) {
 	}
 }
 
-// A call whose files cannot be read returns the memory that it had for them.
+// A call whose files cannot be read returns the memory that it had for them. It is tried again if that can help.
 func TestUnreadableFileReturnsItsMemory(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []error{file.ErrNotFound, errors.New("unavailable")} {
+	for cause, class := range map[error]model.Class{file.ErrNotFound: model.InvalidRequest, errors.New("unavailable"): model.Transport} {
 		s := newStage(t)
 		memory := admission.NewAnswers(1000)
 		s.cfg.Models.Files, s.cfg.Models.Memory = &cabinet{t: t, tenant: state.DefaultTenant, open: cause}, memory
@@ -132,8 +132,8 @@ func TestUnreadableFileReturnsItsMemory(t *testing.T) {
 			t.Fatal("the turn does not begin with a call")
 		}
 		call.Messages = []state.Message{{Role: state.RoleUser, Parts: []state.Part{{Type: state.PartFile, FileID: "f", MediaType: "application/pdf", Bytes: 300}}}}
-		if ev, failed := s.do(call).(loop.ModelFailed); !failed {
-			t.Fatalf("event %T, want a failed call", ev)
+		if ev, failed := s.do(call).(loop.ModelFailed); !failed || ev.Err.Class != class {
+			t.Fatalf("event %+v, want a failed call of class %s", ev, class)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
