@@ -78,6 +78,35 @@ func TestResultIsRecordedBeforeAHookWait(t *testing.T) {
 	})
 }
 
+// forgetful is a loop that ends the run without recording the model's response.
+type forgetful struct{ loop.Loop }
+
+func (f forgetful) Step(s state.State, ev loop.Event) loop.Decision {
+	if r, ok := ev.(loop.ModelResponded); ok {
+		return loop.Fail(s, r.At, state.EndModelError, "not what was asked for")
+	}
+	return f.Loop.Step(s, ev)
+}
+
+// No post_sampling hook is called for a response that the log does not have (I3).
+func TestNoHookForAnUnrecordedResponse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.loops["forgetful"] = func(a *agent.Agent) loop.Loop { return forgetful{loop.React(a)} }
+		s.hooks["watch"] = hook.Func(func(_ context.Context, r hook.Request) (hook.Answer, error) {
+			t.Errorf("the hook receives %+v", r)
+			return hook.Answer{}, nil
+		})
+		s.submit(agent.Definition{Loop: agent.Loop{Type: "forgetful"}, Hooks: &agent.Hooks{PostSampling: named("watch")}}, model.Scripted{Text: "end"})
+		s.next(t.Context(), "w1")
+		synctest.Wait()
+		if r := s.record(); r.Status != state.Failed {
+			t.Errorf("the run is %s", r.Status)
+		}
+	})
+}
+
 // asksAgain is a loop that calls the model once more after its tools, in the same turn.
 type asksAgain struct {
 	loop.Loop
@@ -260,7 +289,8 @@ func (hanging) Generate(ctx context.Context, _ model.Request, _ func(model.Delta
 	return model.Response{Usage: state.Usage{InputTokens: 70}}, &model.Error{Class: model.Cancelled, Err: ctx.Err()}
 }
 
-// A turn that a late message has kept from ending its run hands the store no figures of that end.
+// A turn that a late message has kept from ending its run hands the store no figures of that end. The log still has
+// who made the turn.
 func TestContinuedTurnHasNoFigures(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -273,6 +303,10 @@ func TestContinuedTurnHasNoFigures(t *testing.T) {
 	s.next(t.Context(), "w1")
 	if c := s.commit; c.State.Transition.Reason != state.UserMessage || len(c.Figures) > 0 {
 		t.Errorf("committed with the reason %s and the figures %v; want %s, and none", c.State.Transition.Reason, c.Figures, state.UserMessage)
+	}
+	log, err := s.store.Snapshot().Log(s.id)
+	if last := log[len(log)-1]; err != nil || last.Worker != "w1" || last.Attempt != 1 {
+		t.Errorf("the last entry %+v, %v; want worker w1 and attempt 1", last, err)
 	}
 }
 

@@ -227,6 +227,42 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
+// silent is a store that does not answer, and that notes requests after the worker has stopped.
+type silent struct {
+	renewer
+
+	running context.Context
+	after   int
+}
+
+func (s *silent) Renew(context.Context, state.Lease, time.Duration, time.Duration) (*state.Abort, error) {
+	if s.running.Err() == nil {
+		return nil, errors.New("no answer")
+	}
+	s.after++
+	return nil, state.ErrFenced // else an endless retry would hang the test
+}
+
+// A worker that stops no longer retries renewals, and does not end their turns.
+func TestStopEndsRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		running, stop := context.WithCancel(t.Context())
+		store := &silent{running: running}
+		leases := upkeep.NewLeases(store, periods, true, slog.New(slog.DiscardHandler))
+		done := make(chan struct{})
+		go func() { defer close(done); leases.Run(running) }()
+		l, ctx := held(t, leases)
+		time.Sleep(periods.Lease/3 + periods.Sweep/2 + time.Millisecond) // not when the leases are looked at; a retry is due later
+		stop()
+		<-done
+		if store.after > 0 || ctx.Err() != nil {
+			t.Errorf("%d requests after the stop, and the turn ended with %v", store.after, context.Cause(ctx))
+		}
+		leases.End(l)
+	})
+}
+
 // A worker uses an eager claim once, while it is recent, and releases the rest when it stops.
 func TestEagerClaims(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func TestFailedTestIsLogged(t *testing.T) {
 	})
 }
 
-// A test that is deleted during its attempt stays deleted.
+// A test that is deleted during its attempt stays deleted. One that is deleted before it is not sent. Both are done.
 func TestTestEventOfDeletedTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,6 +121,14 @@ func TestTestEventOfDeletedTenant(t *testing.T) {
 		f.work(5*time.Second, f.sender())
 		if names, err := f.store.DocumentNames(t.Context(), state.WebhookTestsOf("acme")); err != nil || len(names) > 0 || len(f.receiver.delivered()) != 1 {
 			t.Errorf("tests are left: %v, %v", names, err)
+		}
+		before := f.startTest(time.Now())
+		if err := f.store.DeleteDocument(t.Context(), state.WebhookTestsOf("acme"), before); err != nil {
+			t.Fatal(err)
+		}
+		f.work(5*time.Second, f.sender())
+		if all, err := f.store.ListTimers(t.Context(), "acme", webhook.Kind, "", 9); err != nil || len(all) > 0 || len(f.receiver.delivered()) != 1 {
+			t.Errorf("timers are left: %v, %v; %d deliveries", all, err, len(f.receiver.delivered()))
 		}
 	})
 }
