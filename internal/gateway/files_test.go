@@ -133,7 +133,7 @@ func TestFilesRefused(t *testing.T) {
 	t.Parallel()
 	store, b := memstore.New(memstore.Config{}), membus.New()
 	keys := access.NewKeys(store)
-	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, MaxFile: 1 << 20})
+	g, err := gateway.New(store, b, gateway.Config{Auth: access.Chain{Keys: keys}, MaxBody: 100 << 10, MaxFile: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -503,7 +503,9 @@ func TestSessionOfRevokedKey(t *testing.T) {
 func TestPublicURL(t *testing.T) {
 	t.Parallel()
 	for address, good := range map[string]bool{
-		"": true, "https://turnpike.example": true, "https://turnpike.example:8443": true, "http://localhost:7070": true, "http://127.0.0.1:7070": true,
+		"": true, "https://turnpike.example": true, "https://turnpike.example:8443": true, "http://localhost:7070": true, "http://127.0.0.1:7070": true, "http://[::1]:7070": true, "http://127.9.9.9": true, "http://app.localhost.:80": true, "http://LOCALHOST": true,
+		"http://192.0.2.1": false, "http://192.0.2.1:7070": false, "http://[2001:db8::1]:7070": false, "http://notlocalhost": false, "http://localhost.example": false,
+		"https://turnpike.example?a=b": false, "https://turnpike.example#a": false, "https://turnpike.example:x": false,
 		"http://turnpike.example": false, "turnpike.example": false, "https://turnpike.example/path": false, "https://a@turnpike.example": false, "ftp://localhost": false, "https://": false,
 	} {
 		if _, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{PublicURL: address}); (err == nil) != good {

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -118,4 +119,51 @@ func TestSubmissionSpans(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spans:\n%s", diff)
 	}
+}
+
+// The span of a request has its method, its route, its path, how it arrived and the status of the response. Only a
+// status of 500 or more marks it as failed.
+func TestSpanOfARequest(t *testing.T) {
+	t.Parallel()
+	for scheme, status := range map[string]string{"http": "404", "https": "503"} {
+		recorder := tracetest.NewSpanRecorder()
+		store := &unreadable{Store: memstore.New(memstore.Config{}), fails: status == "503"}
+		g, err := gateway.New(store, membus.New(), gateway.Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(recorder)), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://localhost/v1/runs/run_01J0000000000000000000000A/cancel", strings.NewReader("{}"))
+		g.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		ended := recorder.Ended()
+		if len(ended) != 1 {
+			t.Fatalf("%d spans, want 1", len(ended))
+		}
+		got := map[string]string{}
+		for _, kv := range ended[0].Attributes() {
+			got[string(kv.Key)] = kv.Value.String()
+		}
+		want := map[string]string{
+			"http.request.method": "POST", "http.route": "/v1/runs/{id}/cancel", "url.path": "/v1/runs/run_01J0000000000000000000000A/cancel", "url.scheme": scheme, "http.response.status_code": status,
+		}
+		if status == "503" {
+			want["error.type"] = "503"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", scheme, diff)
+		}
+	}
+}
+
+// unreadable is a store that fails to read runs, if fails is true.
+type unreadable struct {
+	state.Store
+
+	fails bool
+}
+
+func (u *unreadable) Load(ctx context.Context, id state.RunID) (state.State, error) {
+	if u.fails {
+		return state.State{}, errors.New("broken")
+	}
+	return u.Store.Load(ctx, id)
 }

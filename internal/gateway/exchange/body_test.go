@@ -80,6 +80,38 @@ func TestTricklingSenders(t *testing.T) {
 	}
 }
 
+// A body may have as many bytes as its limit, whether it states its length or not.
+func TestLimitOfABody(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	for name, admit := range map[string]func(*http.Request) error{
+		"whole":    func(r *http.Request) error { return exchange.Admit(r, "acme", limit) },
+		"streamed": func(r *http.Request) error { return exchange.AdmitStream(r, "acme", limit, 10) },
+		"unsigned": func(r *http.Request) error { return exchange.AdmitUnsigned(r, "*hook", limit) },
+	} {
+		for _, size := range []int{limit, limit + 1} {
+			for _, announced := range []int{size, -1} {
+				memory := exchange.NewMemory(1<<20, 1<<20)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/runs", bytes.NewReader(make([]byte, size)))
+				r.ContentLength = int64(announced)
+				r, release := exchange.Receive(httptest.NewRecorder(), r, memory)
+				err := admit(r)
+				if (err != nil) != (announced > limit) {
+					t.Errorf("%s, length %d of %d: admitted with %v", name, announced, size, err)
+				}
+				got, readErr := exchange.ReadBody(r)
+				p, refused := errors.AsType[*api.Problem](readErr)
+				if refused != (size > limit) || !refused && len(got) != size || refused && p.Code != api.CodeBodyTooLarge {
+					t.Errorf("%s, length %d of %d: %d bytes were read, %v", name, announced, size, len(got), readErr)
+				}
+				if release(); memory.InUse() != 0 {
+					t.Errorf("%s, length %d of %d: %v bytes are in use at last", name, announced, size, memory.InUse())
+				}
+			}
+		}
+	}
+}
+
 // A body gives its memory back once, whether its handler, the end of the request or both release it: otherwise the
 // limits of the memory would grow with each request.
 func TestMemoryIsGivenBackOnce(t *testing.T) {

@@ -98,6 +98,24 @@ func TestClosedConnectionDoesNotCount(t *testing.T) {
 	}
 }
 
+// A connection that was closed for another one counts for no caller, though a request of it may be in progress.
+func TestClosedStrangerDoesNotCount(t *testing.T) {
+	t.Parallel()
+	c := limit.NewConnections(limit.Limits{Connections: 1, TenantConnections: 1, PrincipalConnections: 1})
+	accept := func() context.Context {
+		conn, other := net.Pipe()
+		t.Cleanup(func() { _, _ = conn.Close(), other.Close() })
+		return c.Accept(t.Context(), conn)
+	}
+	ann := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: "acme"}
+	closed, open := accept(), accept()
+	for _, ctx := range []context.Context{closed, open} {
+		if err := c.Use(ctx, ann); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A use ends once, however often it is released.
 func TestQuotaIsReleasedOnce(t *testing.T) {
 	t.Parallel()

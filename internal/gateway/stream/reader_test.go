@@ -222,7 +222,8 @@ func (e *ending) Load(ctx context.Context, id state.RunID) (state.State, error) 
 	return e.Store.Load(ctx, id)
 }
 
-// A run that ends between the reads of its log and of its status: its reader gets the last events.
+// A run that ends between the reads of its log and of its status: its reader gets the last events. The reader of a run
+// that goes on reads its status rarely.
 func TestReaderOfARunThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // the reader reads the status after ten seconds
@@ -231,9 +232,13 @@ func TestReaderOfARunThatEndsMeanwhile(t *testing.T) {
 		r.follow(store)
 		got := &sink{}
 		reader := r.open(0)
-		store.before = r.end
+		began, read := time.Now(), time.Duration(0)
+		store.before = func() { read = time.Since(began); r.end() }
 		if err := reader.Run(t.Context(), got); err != nil {
 			t.Fatalf("Run = %v", err)
+		}
+		if read != 10*time.Second { // of the bubble
+			t.Errorf("the status is read after %s, want 10s", read)
 		}
 		if want := r.stored(); !slices.Equal(got.seqs, want) || len(want) < 2 {
 			t.Errorf("events %v, want %v", got.seqs, want)
