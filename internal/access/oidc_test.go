@@ -145,6 +145,11 @@ func TestOIDC(t *testing.T) {
 			t.Errorf("a token %s: %+v, %v", name, who, err)
 		}
 	}
+	for size, want := range map[int]string{16 << 10: "the token is not valid", 16<<10 + 1: "the token has 16385 bytes, at most 16384 are allowed"} {
+		if _, err := check.Authenticate(t.Context(), strings.Repeat("x", size)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a token of %d bytes: %v, want %s", size, err, want)
+		}
+	}
 	p.rotate()
 	if _, err := check.Authenticate(t.Context(), p.token("turnpike")); err != nil {
 		t.Errorf("a token with a new key of the provider: %v", err)

@@ -265,6 +265,13 @@ func TestMessage(t *testing.T) {
 	if e.ID != "S:1:2" || e.Subject != "orders.eu" || e.Body.(map[string]any)["n"] != int64(12345678901) || e.Headers["x-kind"] != "a" || e.Headers["bad"] != "\uFFFD" || e.Headers["large"] != "" || len(e.Headers) != 100 {
 		t.Errorf("message: %+v", e)
 	}
+	largest := strings.Repeat("x", 8<<10-len("Size"))
+	for value, kept := range map[string]bool{largest: true, largest + "x": false} {
+		e := hookin.Message("i", "s", map[string][]string{"Size": {value}}, nil)
+		if got, ok := e.Headers["size"]; ok != kept || kept && got != value {
+			t.Errorf("a header of %d bytes is kept: %t, want %t", len("Size")+len(value), ok, kept)
+		}
+	}
 	for text, want := range map[string]string{"": "", "plain": "plain", "{} {}": "{} {}", "\xff{": "\uFFFD{", `"quoted"`: "quoted"} {
 		if e := hookin.Message("i", "s", nil, []byte(text)); e.Body != want || len(e.Digest) != 64 {
 			t.Errorf("%q is read as %#v", text, e.Body)

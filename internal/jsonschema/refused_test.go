@@ -36,6 +36,25 @@ func TestRefusedSchemasNameThePlace(t *testing.T) {
 	}
 }
 
+// A check without steps left is refused, whichever keyword it was in: it is not known whether the value matches.
+func TestCheckWithoutSteps(t *testing.T) {
+	t.Parallel()
+	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 30_000), ",") + "]"
+	long := `{"allOf":[` + strings.TrimSuffix(strings.Repeat(`{"items":{"type":"integer"}},`, 20), ",") + `]}`
+	for keyword, c := range map[string]struct{ schema, value string }{
+		"not":      {`{"not":` + long + `}`, list},
+		"if":       {`{"if":` + long + `}`, list},
+		"oneOf":    {`{"oneOf":[` + long + `]}`, list},
+		"anyOf":    {`{"anyOf":[` + long + `]}`, list},
+		"contains": {`{"contains":` + long + `,"minContains":0}`, "[" + list + "]"},
+		"allOf":    {long, list},
+	} {
+		if _, err := jsonschema.ValidateOutput([]byte(c.schema), c.value); err == nil || !strings.Contains(err.Error(), "its check was stopped after 500000 steps, the maximum") {
+			t.Errorf("%s: %v, want the check stopped", keyword, err)
+		}
+	}
+}
+
 func TestInMember(t *testing.T) {
 	left := 10_000
 	s, err := jsonschema.Compile([]byte(`{"minProperties": 1, "properties": {"a": {"type": "integer"}, "b": {"items": {"type": "string"}}}}`), &left)
