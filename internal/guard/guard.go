@@ -111,7 +111,7 @@ var unicast = netip.MustParsePrefix("2000::/3")
 
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap()
-	if ip.Zone() != "" || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+	if ip.Zone() != "" || !ip.IsGlobalUnicast() || ip.IsPrivate() {
 		return false
 	}
 	if ip.Is6() && !unicast.Contains(ip) {
