@@ -53,6 +53,32 @@ func TestHeadroomPercent(t *testing.T) {
 	}
 }
 
+// An operator who sets GOGC or GOMEMLIMIT decides. Without them, a process has headroom until its end.
+func TestHeadroomIsOptional(t *testing.T) { //nolint:paralleltest // it sets variables and the collector
+	usual := debug.SetGCPercent(77)
+	defer debug.SetGCPercent(usual)
+	percent := func() int {
+		p := debug.SetGCPercent(77)
+		debug.SetGCPercent(p)
+		return p
+	}
+	for _, c := range []struct {
+		gogc, limit string
+		with, after int
+	}{{"50", "", 77, 77}, {"", "1GiB", 77, 77}, {"", "", -1, 100}} {
+		t.Setenv("GOGC", c.gogc)
+		t.Setenv("GOMEMLIMIT", c.limit)
+		release := GCHeadroom()
+		if got := percent(); got != c.with && (c.with > 0 || got == 77) {
+			t.Errorf("GOGC=%s GOMEMLIMIT=%s: %d percent", c.gogc, c.limit, got)
+		}
+		release()
+		if got := percent(); got != c.after {
+			t.Errorf("GOGC=%s GOMEMLIMIT=%s: %d percent after the release, want %d", c.gogc, c.limit, got, c.after)
+		}
+	}
+}
+
 func TestQuietProcessReturnsMemory(t *testing.T) { //nolint:paralleltest // it measures memory
 	for _, c := range []struct {
 		unused, allocated uint64

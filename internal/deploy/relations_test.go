@@ -10,6 +10,25 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/worker"
 )
 
+// A heartbeat may be as short as 20 ms, and a lease must be longer than four of them.
+func TestCheckLease(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lease, heartbeat time.Duration
+		want             string // in the error; "" means that they are valid
+	}{
+		{time.Second, 20 * time.Millisecond, ""},
+		{time.Second, 20*time.Millisecond - 1, "heartbeat is 19.999999ms, the minimum is 20ms: raise TURNPIKE_HEARTBEAT"},
+		{400*time.Millisecond + 1, 100 * time.Millisecond, ""},
+		{400 * time.Millisecond, 100 * time.Millisecond, "lease is 400ms and must be more than 400ms"},
+		{0, 0, "heartbeat is 0s"},
+	} {
+		if err := deploy.CheckLease(c.lease, c.heartbeat); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("lease %s, heartbeat %s: %v, want %q", c.lease, c.heartbeat, err, c.want)
+		}
+	}
+}
+
 // Settings that contradict each other are refused with both names.
 func TestRelationsOfSettings(t *testing.T) {
 	t.Parallel()
