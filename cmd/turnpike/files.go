@@ -86,7 +86,7 @@ func (c *filesGetCmd) Run(e *env) error {
 	}
 	defer content.Close()
 	if c.File == "-" {
-		_, err := io.Copy(e.out, content)
+		_, err := io.Copy(e.content, content)
 		return err
 	}
 	f, err := os.Create(c.File)

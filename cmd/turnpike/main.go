@@ -112,7 +112,7 @@ var groups = []kong.Group{
 	{Key: "global", Title: "Flags of every command:"},
 }
 
-// env has what all commands need.
+// env has what all commands need. It has many fields because each command uses only some of them.
 type env struct {
 	ctx      context.Context //nolint:containedctx // the context of this one invocation
 	client   *api.Client
@@ -121,6 +121,7 @@ type env struct {
 	in       io.Reader
 	stdin    []byte // what was read from in as a file
 	out      io.Writer
+	content  io.Writer // out for the content of a file: unchanged, except on a terminal
 	errs     io.Writer // gets messages that are not output
 	json     bool
 	terminal bool
@@ -218,15 +219,19 @@ func main() {
 
 // newEnv returns an env that writes to out and errs. terminal reports that out is a terminal. It removes all control
 // sequences from text for people, because models and callers may have written them. JSON is escaped for a terminal, and
-// unchanged otherwise.
+// unchanged otherwise. The content of a file is plain text on a terminal, and unchanged otherwise.
 func newEnv(out, errs io.Writer, json, terminal bool) *env {
+	content := out
+	if terminal {
+		content = watch.Plain(out)
+	}
 	switch {
 	case !json:
 		out = watch.Plain(out)
 	case terminal:
 		out = watch.EscapedJSON(out)
 	}
-	return &env{ctx: context.Background(), http: &http.Client{}, out: out, errs: watch.Plain(errs), json: json, terminal: terminal, idleHint: 5 * time.Second}
+	return &env{ctx: context.Background(), http: &http.Client{}, out: out, content: content, errs: watch.Plain(errs), json: json, terminal: terminal, idleHint: 5 * time.Second}
 }
 
 // explain returns the text of err, with what to do about it. The API's own errors name requests; explain names commands
