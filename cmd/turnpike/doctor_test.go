@@ -96,6 +96,10 @@ func TestDoctorNamesWhatTheGatewayLacks(t *testing.T) {
 			api.Readiness{Status: "unavailable", Bus: "ok", Store: "ok", Restore: "ok", Findings: []state.Finding{{Name: "redis: clock", Fatal: true, Detail: "an hour late"}}},
 			"redis: clock", "repair what",
 		},
+		{ // of a gateway that says nothing about the restore, and whose only failure is not fatal
+			api.Readiness{Status: "degraded", Bus: "ok", Store: "ok", Findings: []state.Finding{{Name: "redis: clock"}, {Name: "redis", Fatal: true, OK: true}}},
+			"degraded: bus ok, store ok", "the gateway's log has the error",
+		},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := json.NewEncoder(w).Encode(c.ready); err != nil {

@@ -264,7 +264,11 @@ func TestInterruptedEvalHasOneReport(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	mortal := api.NewWithHTTP(server, &http.Client{Transport: dies{http.DefaultTransport, cancel}})
-	err := executeIn(ctx, t, mortal, strings.NewReader(""), io.Discard, "eval", file, "--agent", "capitals@1")
+	var out bytes.Buffer
+	err := executeIn(ctx, t, mortal, strings.NewReader(""), &out, "eval", file, "--agent", "capitals@1")
+	if !strings.Contains(out.String(), "interrupted: to continue the evaluation, run the same command again, without --fresh") {
+		t.Errorf("it does not say how to continue:\n%s", &out)
+	}
 	if page, listed := c.Evaluations(t.Context(), "", "", 0); exit(t, err) != 130 || listed != nil || len(page.Items) != 0 {
 		t.Fatalf("it ended with %v, and stored %+v, %v", err, page.Items, listed)
 	}
@@ -281,6 +285,20 @@ func TestInterruptedEvalHasOneReport(t *testing.T) {
 	page, err := c.Evaluations(t.Context(), "", "", 0)
 	if err != nil || len(page.Items) != 2 || page.Items[1].ID != runs.Items[0].Metadata["eval"] || page.Items[0].ID == page.Items[1].ID {
 		t.Errorf("stored %+v, %v; want %s and another one", page.Items, err, runs.Items[0].Metadata["eval"])
+	}
+}
+
+// An interrupted evaluation whose id could not be stored starts over, and says so.
+func TestInterruptedEvalWithoutCache(t *testing.T) {
+	server, file := evaluated(t)
+	t.Setenv("XDG_CACHE_HOME", file) // no directory
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	mortal := api.NewWithHTTP(server, &http.Client{Transport: dies{http.DefaultTransport, cancel}})
+	var out bytes.Buffer
+	err := executeIn(ctx, t, mortal, strings.NewReader(""), &out, "eval", file, "--agent", "capitals@1")
+	if exit(t, err) != 130 || !strings.Contains(out.String(), "interrupted: the same command starts the evaluation over") {
+		t.Errorf("it ended with %v:\n%s", err, &out)
 	}
 }
 

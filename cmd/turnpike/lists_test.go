@@ -164,3 +164,26 @@ func TestListsNameTheirRest(t *testing.T) {
 		}
 	}
 }
+
+// A search that has reached its bound says so.
+func TestPsOfABoundedSearch(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  string // of the page
+		says bool
+	}{
+		"bound": {`"next_cursor":null,"examined":1000,"complete":false`, true},
+		"all":   {`"next_cursor":null,"examined":1000,"complete":true`, false},
+		"more":  {`"next_cursor":"c","examined":1000,"complete":false`, false},
+		"list":  {`"next_cursor":null`, false},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"items":[{"id":"run_1"}],%s}`, c.end)
+		}))
+		out, err := says(t, api.New(s.URL), "ps", "--text", "tea", "--limit", "1")
+		s.Close()
+		if err != nil || strings.Contains(out, "only the newest 1000 matching runs were searched") != c.says || !strings.Contains(out, "run_1") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -108,6 +109,16 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 				t.Errorf("printed %q, want %q and the help of %s", out, test.says, test.command)
 			}
 		})
+	}
+}
+
+// The version names the build, for reports of bugs.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"--version", "version"} {
+		if out, code := command(t, t.TempDir(), args); code != 0 || !strings.HasPrefix(out, "turnpike ") || !strings.Contains(out, runtime.Version()) {
+			t.Errorf("%s: exit code %d, printed %q", args, code, out)
+		}
 	}
 }
 
