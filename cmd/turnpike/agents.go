@@ -46,7 +46,10 @@ func (c *agentsGetCmd) Run(e *env) error {
 	if err != nil {
 		return misspelt(e, c.Name, err)
 	}
-	return e.print(a, string(a.Definition))
+	if e.json {
+		return e.print(a, "")
+	}
+	return e.document(a.Definition)
 }
 
 type agentsPutCmd struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/keys"
+	"github.com/turnpike-dev/turnpike/internal/watch"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/model"
@@ -31,6 +32,12 @@ func (e *env) print(v any, text string) error {
 		return err
 	}
 	_, err = fmt.Fprintln(e.out, string(b))
+	return err
+}
+
+// document writes a document in JSON: the same for programs, and with escapes for what could command a terminal.
+func (e *env) document(doc []byte) error {
+	_, err := fmt.Fprintln(watch.EscapedJSON(e.content), string(doc))
 	return err
 }
 

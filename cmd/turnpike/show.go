@@ -28,13 +28,14 @@ func (c *showCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(e.out, string(doc))
-		return err
+		return e.document(doc)
 	}
 	if c.Raw {
 		entries, err := e.client.Entries(e.ctx, c.ID)
 		for _, entry := range entries {
-			fmt.Fprintf(e.out, "%s\n", entry)
+			if err := e.document(entry); err != nil {
+				return err
+			}
 		}
 		return err
 	}

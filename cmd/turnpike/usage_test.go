@@ -112,6 +112,29 @@ func TestWrongUsageHasItsCode(t *testing.T) {
 	}
 }
 
+// A document in JSON can be saved and read again as it was, although nothing in it may command a terminal.
+func TestDocumentsStayTheSame(t *testing.T) {
+	t.Parallel()
+	c := worked(t)
+	const text = "soft\u00adhyphen, \u200bspace, \u202ebidi, \u009b2J"
+	run := submit(t, c, fmt.Sprintf(`{"instructions":%[1]q,"model":{"provider":"scripted","responses":[{"text":%[1]q}]}}`, text))
+	for _, args := range [][]string{{"agents", "get", "a"}, {"show", "--raw", run.ID}, {"show", "--format", "openai", run.ID}} {
+		out, err := says(t, c, args...)
+		if err != nil || strings.ContainsAny(out, "\u00ad\u200b\u202e\u009b\uFFFD") {
+			t.Errorf("%s: %v, %q", args, err, out)
+		}
+		found := false
+		for line := range strings.Lines(out) {
+			var v any
+			found = found || json.Unmarshal([]byte(line), &v) == nil && strings.Contains(fmt.Sprint(v), text)
+		}
+		var v any
+		if found = found || json.Unmarshal([]byte(out), &v) == nil && strings.Contains(fmt.Sprint(v), text); !found {
+			t.Errorf("%s lacks the text: %s", args, out)
+		}
+	}
+}
+
 // The version names the build, for reports of bugs.
 func TestVersion(t *testing.T) {
 	t.Parallel()
