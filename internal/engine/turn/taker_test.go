@@ -304,6 +304,9 @@ func TestContinuedTurnHasNoFigures(t *testing.T) {
 	if c := s.commit; c.State.Transition.Reason != state.UserMessage || len(c.Figures) > 0 {
 		t.Errorf("committed with the reason %s and the figures %v; want %s, and none", c.State.Transition.Reason, c.Figures, state.UserMessage)
 	}
+	if got, want := strings.Join(s.steps, " "), "claim record commit claim commit publish ack"; got != want {
+		t.Errorf("steps: %s\nwant:  %s", got, want)
+	}
 	log, err := s.store.Snapshot().Log(s.id)
 	if last := log[len(log)-1]; err != nil || last.Worker != "w1" || last.Attempt != 1 {
 		t.Errorf("the last entry %+v, %v; want worker w1 and attempt 1", last, err)
