@@ -67,6 +67,15 @@ func TestTestEventAfterKill(t *testing.T) {
 			t.Errorf("delivered %+v, want %s", got, want)
 		}
 
+		// The worker died after it had stored the result, and before it had dropped the timer.
+		if err := f.store.PutTimer(t.Context(), webhook.TestTimer("acme", id), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		f.work(5*time.Second, f.sender())
+		if n := len(f.receiver.delivered()); n != 1 {
+			t.Errorf("a test with a result is sent again: %d deliveries", n)
+		}
+
 		late := f.startTest(time.Now().Add(-10 * time.Minute))
 		f.work(5*time.Second, f.sender())
 		if got := f.testOf(late); got.Status != api.TestFailed || got.Error == "" || got.Worker != "" {
@@ -91,6 +100,9 @@ func TestFailedTestIsLogged(t *testing.T) {
 		id := f.startTest(time.Now())
 		sender := f.sender()
 		f.work(5*time.Second, sender)
+		if got := f.testOf(id); got.Status != api.TestFailed || !strings.Contains(got.Error, "no route") || got.EndedAt.IsZero() {
+			t.Errorf("the failed test is %+v", got)
+		}
 		log := f.log.String()
 		if strings.Count(log, "test="+id) != 1 || !strings.Contains(log, "no route") || !strings.Contains(log, "host=one.example:443") {
 			t.Errorf("the log lacks the failed test %s:\n%s", id, log)
