@@ -77,6 +77,104 @@ func TestKeyExpires(t *testing.T) {
 	})
 }
 
+// What cannot be a key is refused with the reason, and is not stored. Limits are part of what is allowed.
+func TestKeysRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // the clock stands still
+		store := memstore.New(memstore.Config{})
+		keys, now := access.NewKeys(store), time.Now()
+		for name, c := range map[string]struct {
+			spec access.KeySpec
+			want string // in the error; "" means that the key is created
+		}{
+			"longest name":   {access.KeySpec{Tenant: "acme", Name: strings.Repeat("n", 100)}, ""},
+			"too long":       {access.KeySpec{Tenant: "acme", Name: strings.Repeat("n", 101)}, "the name of the key has 101 bytes, at most 100 are allowed"},
+			"all tenants":    {access.KeySpec{Tenant: access.AnyTenant}, ""},
+			"no tenant":      {access.KeySpec{}, "name"},
+			"invalid tenant": {access.KeySpec{Tenant: "A B"}, "A B"},
+			"expires now":    {access.KeySpec{Tenant: "acme", ExpiresAt: state.At(now)}, "which is not in the future"},
+			"expires soon":   {access.KeySpec{Tenant: "acme", ExpiresAt: state.At(now.Add(time.Millisecond))}, ""},
+		} {
+			_, key, err := keys.Create(t.Context(), c.spec)
+			if _, invalid := errors.AsType[*access.InvalidKeyError](err); invalid != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+			if err == nil {
+				if _, err := keys.Revoke(t.Context(), access.AnyTenant, key.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if left, err := keys.List(t.Context(), access.AnyTenant); err != nil || len(left) > 0 {
+			t.Errorf("stored are %+v, %v", left, err)
+		}
+	})
+}
+
+// A tenant sees its own keys, the oldest first. A key that another process revokes or creates is known within two
+// seconds, and one that expires is not used again.
+func TestKeysOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Config{})
+		here, there := access.NewKeys(store), access.NewKeys(store)
+		create := func(tenant, name string, expires time.Duration) (text, id string) {
+			t.Helper()
+			time.Sleep(time.Millisecond) // of the bubble
+			spec := access.KeySpec{Tenant: tenant, Name: name, Roles: access.Roles()}
+			if expires > 0 {
+				spec.ExpiresAt = state.At(time.Now().Add(expires))
+			}
+			text, key, err := there.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text, key.ID
+		}
+		first, id := create("acme", "1", 0)
+		create("other", "2", 0)
+		for _, name := range []string{"3", "4", "5", "6"} {
+			create("acme", name, 0)
+		}
+		expires, _ := create("acme", "7", time.Second)
+		for tenant, want := range map[string]string{"acme": "134567", "other": "2", access.AnyTenant: "1234567", "none": ""} {
+			all, err := here.List(t.Context(), tenant)
+			got := ""
+			for _, k := range all {
+				got += k.Name
+			}
+			if err != nil || got != want {
+				t.Errorf("the keys of %s are %s, %v; want %s", tenant, got, err, want)
+			}
+		}
+		works := func(text string) bool {
+			_, err := here.Authenticate(t.Context(), text)
+			if err != nil && !errors.Is(err, access.ErrUnauthenticated) {
+				t.Error(err)
+			}
+			return err == nil
+		}
+		if !works(first) || !works(expires) {
+			t.Fatal("the keys are refused")
+		}
+		time.Sleep(time.Second - time.Millisecond)
+		if !works(expires) {
+			t.Error("a key is refused before it expires")
+		}
+		time.Sleep(time.Millisecond)
+		if works(expires) {
+			t.Error("a key that expires now is accepted")
+		}
+		if _, err := there.Revoke(t.Context(), "acme", id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if works(first) {
+			t.Error("a key that another process has revoked is accepted two seconds after its last use")
+		}
+	})
+}
+
 // Roles in one tenant give no rights in another.
 func TestPrincipalIn(t *testing.T) {
 	t.Parallel()
