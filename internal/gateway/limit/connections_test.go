@@ -98,21 +98,27 @@ func TestClosedConnectionDoesNotCount(t *testing.T) {
 	}
 }
 
-// A connection that was closed for another one counts for no caller, though a request of it may be in progress.
+// A connection that was closed for another one counts for no caller, though a request of it may be in progress, and not
+// as an open one.
 func TestClosedStrangerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	c := limit.NewConnections(limit.Limits{Connections: 1, TenantConnections: 1, PrincipalConnections: 1})
-	accept := func() context.Context {
+	accept := func() (context.Context, net.Conn) {
 		conn, other := net.Pipe()
 		t.Cleanup(func() { _, _ = conn.Close(), other.Close() })
-		return c.Accept(t.Context(), conn)
+		return c.Accept(t.Context(), conn), conn
 	}
 	ann := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: "acme"}
-	closed, open := accept(), accept()
+	closed, _ := accept()
+	open, conn := accept()
 	for _, ctx := range []context.Context{closed, open} {
 		if err := c.Use(ctx, ann); err != nil {
 			t.Error(err)
 		}
+	}
+	c.Changed(conn, http.StateClosed)
+	if ctx, _ := accept(); ctx == t.Context() {
+		t.Error("a connection is refused although no other is open")
 	}
 }
 
