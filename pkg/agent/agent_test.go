@@ -71,6 +71,11 @@ limits: {output_tokens: 50000, cost_usd: 0.50, deadline: 10m, warn_at: 0.8}
 			t.Errorf("Validate(%s) accepts it", bad)
 		}
 	}
+	for args, want := range map[string]bool{`{}`: true, ` {"x":[1]}`: true, `{"x":1`: false, `{} {}`: false, `[]`: false, `null`: false, ``: false} {
+		if err := refund.Validate(args); (err == nil) != want {
+			t.Errorf("Validate(%s) of a tool without a schema: %v", args, err)
+		}
+	}
 }
 
 // Compile refuses contradictory definitions with the reason (D3, D7, D8).
@@ -151,6 +156,8 @@ func TestCompileRefuses(t *testing.T) {
 		{"name: a\nmodel: {provider: anthropic, name: x, api: chat}", "model.api: only the provider openai"},
 		{"name: a\nmodel: {provider: openai, name: x, api_key: \"secret://../key\"}", "model.api_key"},
 		{"name: a\nmodel: {provider: scripted, responses_file: r.json}", "model.responses_file"},
+		{"name: a\nmodel: {provider: scripted, max_output_tokens: -1}", "model.max_output_tokens: -1 is negative"},
+		{"name: a\nmodel: {provider: scripted, timeout: -1s}", "model.timeout: -1s is negative"},
 		{"name: a\nmodel: {provider: scripted, responses: [{delay: -1s}]}", "model.responses[0].delay"},
 		{"name: yes\nmodel: {provider: scripted}", "name: true is not valid here: write a string"},
 		{scripted + "loop: {type: reflect, max_steps: 5}", "loop.max_steps: it is for the loop two_phase"},

@@ -15,6 +15,18 @@ import (
 // points are all points of hooks, in the order in which mistakes are reported.
 var points = []hook.Point{hook.Input, hook.Stop, hook.StopFailure, hook.PreTool, hook.PostSampling}
 
+// Only a pre_tool hook must name its tools beside one that the model's provider runs, and each hook may take its maximum
+// time.
+func TestHooksThatAreAccepted(t *testing.T) {
+	t.Parallel()
+	for point, longest := range map[hook.Point]string{hook.Input: "1h", hook.Stop: "1h", hook.StopFailure: "1m", hook.PreTool: "1h, tools: [t]", hook.PostSampling: "1m"} {
+		text := fmt.Sprintf("tools: [{name: t}, {name: web_search, kind: provider}]\nhooks: {%s: [{kind: go, name: f, timeout: %s}]}", point, longest)
+		if _, err := parse(t, scripted+text); err != nil {
+			t.Errorf("%s: %v", point, err)
+		}
+	}
+}
+
 // A tenant may have hooks on its own subjects only, at every point: otherwise the requests of a hook would go to another
 // tenant, or Turnpike would take them for other messages.
 func TestSubjectsOfTenants(t *testing.T) {
