@@ -31,6 +31,10 @@ func TestParseRateLimits(t *testing.T) {
 			t.Errorf("gpt-4o has %+v, %v", q, ok)
 		}
 	}
+	most := "- {provider: openai, requests_per_minute: 1, tokens_per_minute: 1000000000}"
+	if got, err := model.ParseRateLimits([]byte(most)); err != nil || got[0].Quota != (state.Quota{Requests: 1, Tokens: 1e9}) {
+		t.Errorf("the lowest and the highest limit = %+v, %v", got, err)
+	}
 	if got, err := model.ParseRateLimits(nil); err != nil || len(got) != 0 {
 		t.Errorf("ParseRateLimits of an empty file = %v, %v", got, err)
 	}
@@ -38,6 +42,7 @@ func TestParseRateLimits(t *testing.T) {
 		"- {requests_per_minute: 5}": "row 1: provider is missing",
 		"- {provider: openai}":       "row 1: requests_per_minute and tokens_per_minute are both missing",
 		"- {provider: a, tokens_per_minute: 1}\n- {provider: openai, tokens_per_minute: 0}": "row 2: tokens_per_minute: 0 is not between 1 and",
+		strings.Replace(most, "1000000000", "1000000001", 1):                                "tokens_per_minute: 1000000001 is not between 1 and 1000000000",
 		"- {provider: openai, requests_per_minute: -1}":                                     "requests_per_minute: -1 is not",
 		"- {provider: openai, requests_per_minute: 1.5}":                                    "requests_per_minute",
 		"- {provider: openai, rpm: 1}":                                                      `row 1: unknown field "rpm": write provider`,

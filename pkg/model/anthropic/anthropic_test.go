@@ -115,8 +115,8 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(test.parts, resp.Parts); diff != "" || resp.Stop != test.stop {
-			t.Errorf("%s: stop %q, want %q, parts (-want +got):\n%s", name, resp.Stop, test.stop, diff)
+		if diff := cmp.Diff(test.parts, resp.Parts); diff != "" || resp.Stop != test.stop || resp.Model != "served" {
+			t.Errorf("%s: stop %q, want %q, model %q, parts (-want +got):\n%s", name, resp.Stop, test.stop, resp.Model, diff)
 		}
 	}
 }
@@ -438,7 +438,7 @@ func TestKeyStaysHome(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	resp, err := generate(t, serve(t,
-		`{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":2,"cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"cache_read_input_tokens":400,"output_tokens":1}}}`,
+		`{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":2,"cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"cache_read_input_tokens":400,"output_tokens":1}}}`,
 		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":6,"output_tokens":50}}`, stop))
 	if err != nil {
 		t.Fatal(err)
@@ -446,6 +446,9 @@ func TestUsage(t *testing.T) {
 	want := state.Usage{InputTokens: 436, OutputTokens: 50, CacheReadTokens: 400, CacheWriteTokens: 30, CacheHourTokens: 20}
 	if diff := cmp.Diff(want, resp.Usage); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+	if resp.Model != "m" { // the price of the response is that of its model
+		t.Errorf("the server named no model, and the response is of %q, want the model of the request", resp.Model)
 	}
 }
 

@@ -135,21 +135,25 @@ func TestBedrockSigns(t *testing.T) {
 	}
 }
 
-// Bedrock's newer endpoint uses Anthropic's own requests and streams.
+// Bedrock's newer endpoint uses Anthropic's own requests and streams. Requests go to the host of the agent, which may be
+// an endpoint in a private network.
 func TestBedrockMantle(t *testing.T) {
 	t.Parallel()
 	c := modeltest.NewCloud(t, events)
-	const mantle = "https://bedrock-mantle.us-east-1.api.aws/anthropic"
 	for secret, want := range map[string]string{
 		"bedrock-key": "Bearer bedrock-key",
 		`{"AccessKeyId":"AKIAEXAMPLE","SecretAccessKey":"not-shown","SessionToken":"session"}`: "AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/",
 	} {
-		resp, err := inCloud(t, c, mantle, "anthropic.claude-haiku-4-5", secret)
+		host := "bedrock-mantle.us-east-1.api.aws"
+		if want != "Bearer bedrock-key" {
+			host = "vpce-1." + strings.Replace(host, "api.aws", "vpce.amazonaws.com", 1)
+		}
+		resp, err := inCloud(t, c, "https://"+host+"/anthropic", "anthropic.claude-haiku-4-5", secret)
 		if err != nil || said(resp) != "Hello." {
 			t.Fatalf("%q, %v", said(resp), err)
 		}
 		got := c.Last(t)
-		if got.URL.Path != "/anthropic/v1/messages" || !strings.HasPrefix(got.Header.Get("Authorization"), want) || got.Header.Get("X-Api-Key") != "" {
+		if got.Host != host || got.URL.Path != "/anthropic/v1/messages" || !strings.HasPrefix(got.Header.Get("Authorization"), want) || got.Header.Get("X-Api-Key") != "" {
 			t.Errorf("%s, headers %v", got.URL, got.Header)
 		}
 	}

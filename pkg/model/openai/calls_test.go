@@ -37,6 +37,8 @@ func TestCalls(t *testing.T) {
 		"all numbered 0":       {[]piece{at(0, "a", "f", `{"x":1}`), at(0, "b", "f", `{"x":2}`)}, want("a", "f", `{"x":1}`, "b", "f", `{"x":2}`), want("a", "f", `{"x":1}`)},
 		"name in pieces":       {[]piece{at(0, "a", "get_", ""), at(0, "", "weather", ""), at(0, "", "", `{}`)}, want("a", "get_weather", `{}`), nil},
 		"name each time":       {[]piece{at(0, "a", "f", ""), at(0, "a", "f", `{"x"`), at(0, "a", "f", `:1}`)}, want("a", "f", `{"x":1}`), nil},
+		"name again, new id":   {[]piece{at(0, "a", "f", ""), at(0, "b", "f", `{"x":1}`)}, want("a", "f", `{"x":1}`), nil},
+		"all numbered 0, late": {[]piece{at(0, "a", "f", ""), at(0, "b", "g", `{}`)}, want("a", "f", `{}`, "b", "g", `{}`), nil},
 		"name after arguments": {[]piece{at(0, "a", "", ""), at(0, "", "f", `{}`)}, want("a", "f", `{}`), nil},
 		"no number":            {[]piece{free("a", "f", `{"x"`), free("", "", `:1}`), free("b", "g", `{}`), free("a", "", ``)}, want("a", "f", `{"x":1}`, "b", "g", `{}`), want("b", "g", `{}`)},
 		"no number, no id":     {[]piece{free("", "f", `{"x":1}`), free("", "g", `{}`)}, want("call_3_0", "f", `{"x":1}`, "call_3_1", "g", `{}`), want("call_3_0", "f", `{"x":1}`)},

@@ -86,9 +86,12 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: usage (-want +got):\n%s", name, diff)
 		}
 	}
-	resp, err := generate(t, serve(t, chunk(`{"reasoning":"Hm."}`, "null"), chunk(`{"content":"hi"}`, "stop")))
-	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." {
-		t.Errorf("reasoning: %+v, %v", resp.Parts, err)
+	resp, err := generate(t, serve(t, chunk(`{"reasoning":"Hm."}`, "null"), chunk(`{"content":[{"type":"text","text":"hi"}]}`, "stop"), `{"choices":[]}`))
+	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm." || string(resp.Parts[0].Opaque) != `"reasoning_content"` {
+		t.Errorf("reasoning beside a list: %+v, %v; want it as a field of its own", resp.Parts, err)
+	}
+	if resp.Model != "served" {
+		t.Errorf("the response is of %q, want the model that the server named", resp.Model)
 	}
 	// Google's compatible server signs its calls, and requires the signature back (A12).
 	resp, err = generate(t, serve(t, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2ln"}}}]}`, "tool_calls")))
@@ -98,7 +101,7 @@ func TestStreams(t *testing.T) {
 	}
 	resp, err = generate(t, serve(t, chunk(`{"content":[{"type":"thinking","thinking":"Hm"},{"type":"text","text":"h"},{"type":"scent","scent":1}]}`, "null"),
 		chunk(`{"content":[{"type":"thinking","thinking":7},{"type":"text","text":"i"}]}`, "null"), chunk(`{"content":[7]}`, "stop")))
-	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm" || resp.Parts[1].Text != "hi" {
+	if err != nil || len(resp.Parts) != 2 || resp.Parts[0].Text != "Hm" || string(resp.Parts[0].Opaque) != `"content"` || resp.Parts[1].Text != "hi" {
 		t.Errorf("lists: %+v, %v", resp.Parts, err)
 	}
 }
