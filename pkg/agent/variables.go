@@ -130,12 +130,9 @@ func (a *Agent) UndeclaredVariables() []string {
 // OwnVariables returns those values that are of variables which the agent declares, or nil if there are none. values
 // are those of a run, whose first agent may declare other variables than this one, after a handoff.
 func (a *Agent) OwnVariables(values json.RawMessage) json.RawMessage {
-	if a.variables == nil || len(values) == 0 {
-		return nil
-	}
 	var all map[string]json.RawMessage
-	if json.Unmarshal(values, &all) != nil {
-		return nil
+	if a.variables == nil || json.Unmarshal(values, &all) != nil {
+		return nil // no values are no JSON
 	}
 	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
 		_, declared := a.variables.defaults[name]

@@ -61,10 +61,10 @@ func (n *node) set(v partialArg) error {
 		}
 	}
 	switch {
-	case v.StringValue != nil && (at.kind == 0 || at.kind == isText && at.open):
+	case v.StringValue != nil && (at.kind == 0 || at.open):
 		at.kind, at.open = isText, v.WillContinue
 		at.text.WriteString(*v.StringValue)
-	case at.kind == isText && at.open && v.empty():
+	case at.open && v.empty():
 		at.open = v.WillContinue // the piece is empty, and its value omitted
 	case at.kind != 0:
 		return errTaken
