@@ -166,6 +166,7 @@ func TestCompactionClips(t *testing.T) {
 }
 
 // The signature of a thought covers all of it: a thought that is cut loses its signature, others keep theirs (A12).
+// Likewise the blocks of a provider's tool go if they are long.
 func TestCompactionClipsThinking(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
@@ -173,6 +174,9 @@ func TestCompactionClipsThinking(t *testing.T) {
 	resp := calls("t")
 	for _, n := range []int{10, 50_000} {
 		resp.Parts = append(resp.Parts, state.Part{Type: state.PartThinking, Text: strings.Repeat("a", n), Opaque: json.RawMessage(`"signature"`), OpaqueBy: "m"})
+	}
+	for _, n := range []int{10, 50_000} {
+		resp.Parts = append(resp.Parts, state.Part{Type: state.PartProviderTool, Name: "web_search", Content: "found", Opaque: json.RawMessage(`"` + strings.Repeat("b", n) + `"`), OpaqueBy: "m"})
 	}
 	r.respond(resp)
 	r.finishTools(ok("c1", "x"))
@@ -186,6 +190,9 @@ func TestCompactionClipsThinking(t *testing.T) {
 	}
 	if long := said[2]; len(long.Text) > 5000 || long.Opaque != nil || long.OpaqueBy != "" {
 		t.Errorf("a long thought has %d bytes, the signature %s by %q; want it cut, without a signature", len(long.Text), long.Opaque, long.OpaqueBy)
+	}
+	if short, long := said[3], said[4]; len(short.Opaque) != 12 || short.OpaqueBy != "m" || long.Opaque != nil || long.OpaqueBy != "" || long.Content != "found" {
+		t.Errorf("short blocks are %s, and long ones %s; want the short ones kept", dump(short), dump(long))
 	}
 }
 

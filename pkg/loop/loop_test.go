@@ -110,6 +110,31 @@ func TestExceededHasUsedFraction(t *testing.T) {
 	}
 }
 
+// A child run stops before a model call as large as its largest one, whenever it made that, unless the call leaves
+// something of the limit. Each limit has its own largest call.
+func TestChildStopsBeforeItsLargestCall(t *testing.T) {
+	t.Parallel()
+	for _, sizes := range [][]int64{{100, 300}, {300, 100}} {
+		for limits, ends := range map[state.Limits]bool{
+			{OutputTokens: 700}: true, {OutputTokens: 701}: false, {CostUSD: 700}: true, {CostUSD: 701}: false,
+			{TotalTokens: 1400}: true, {TotalTokens: 1401}: false, {OutputTokens: 701, CostUSD: 701, TotalTokens: 1401}: false,
+		} {
+			r := start(t, agent.Definition{Tools: tools(plain)}, limits)
+			r.s.Parent = &state.Parent{RunID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0S", CallID: "c1", Depth: 1}
+			for _, n := range sizes {
+				r.begin(loop.TurnBegan{})
+				response := calls("t")
+				response.Usage = state.Usage{InputTokens: n - 10, OutputTokens: n, CostUSD: new(state.MicroUSD(n))} // respond adds 10
+				r.respond(response)
+				r.finishTools(ok("c1", "1"))
+			}
+			if r.s.Status.Terminal() != ends {
+				t.Errorf("after calls of %v with the limits %+v the run is %s", sizes, limits, r.s.Status)
+			}
+		}
+	}
+}
+
 // The server tools of a mixed turn run and the rest waits. Each wait has its own signal, and results keep the
 // order of the calls (D5, D6, A14).
 func TestReactPauses(t *testing.T) {

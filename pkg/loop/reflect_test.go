@@ -108,8 +108,16 @@ func TestToolLoop(t *testing.T) {
 		}
 		r.wantPaired()
 	}
+	// The order of the calls of a response and repetitions among them do not count.
+	r := start(t, agent.Definition{Tools: tools(plain), Loop: agent.Loop{ToolLoopThreshold: 3}}, state.Limits{})
+	for _, list := range [][]string{{`t {"a":1}`, `t {"a":2}`}, {`t {"a":2}`, `t {"a":1}`}, {`t {"a":1}`, `t {"a":2}`, `t {"a":1}`}} {
+		r.begin(loop.TurnBegan{})
+		r.respond(calls(list...))
+		r.finishTools([]loop.ToolResult{ok("c1", "x"), ok("c2", "x"), ok("c3", "x")}[:len(list)]...)
+	}
+	r.wantReason(state.EndToolLoop)
 	// Without a threshold, react lets a tool be polled.
-	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{MaxTurns: 5})
+	r = start(t, agent.Definition{Tools: tools(plain)}, state.Limits{MaxTurns: 5})
 	for range 5 {
 		r.begin(loop.TurnBegan{})
 		r.respond(calls("t"))
