@@ -15,6 +15,8 @@ import (
 
 	"github.com/turnpike-dev/turnpike"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
+	"github.com/turnpike-dev/turnpike/pkg/hook"
+	"github.com/turnpike-dev/turnpike/pkg/loop"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -280,6 +282,11 @@ func TestOpenReportsMistakes(t *testing.T) {
 			{},
 		},
 		Models:    turnpike.Models{"none": nil},
+		Loops:     loop.Registry{"absent": nil, "react": checked.Loop, "mine": checked.Loop},
+		Hooks:     map[string]hook.Hook{"missing": nil},
+		Kinds:     tool.Kinds{"void": nil, "go": nil},
+		HookKinds: hook.Kinds{"empty": nil},
+		MaxResult: -1, OIDC: turnpike.OIDC{Audience: "turnpike"}, Redis: turnpike.Redis{URL: "redis://127.0.0.1:1"},
 		Retention: agent.Retention{Completed: agent.Period(time.Second), Failed: -1, Events: agent.Period(time.Minute)},
 	})
 	if err == nil {
@@ -291,13 +298,17 @@ func TestOpenReportsMistakes(t *testing.T) {
 		"Tools[6] schema: schema: ", "Tools[7] list: ", "Tools[8] rule: ", "Tools[9] risk: ", "Tools[10] retries: the tool has the option Retries", "retries is -1", "timeout is -1ns", "max calls is 0",
 		"Tools[12] probe: the function of the option Probe has arguments of type turnpike_test.answer", "Tools[13] noprobe: the function of the option Probe is nil", "Tools[14]: the tool is a zero value", `Models["none"] is nil`,
 		"Retention.Completed is 1s: set 1m0s or more", "Retention.Failed is -1ns",
+		`Loops["absent"] is nil`, `Loops["react"] has the name of a built-in loop`, `Hooks["missing"] is nil`, `Kinds["void"] is nil`, `Kinds has the name "go"`, `HookKinds["empty"] is nil`,
+		"MaxResult is -1", "OIDC.Audience is \"turnpike\"", "Store and Redis.URL are both set",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}
 	}
-	if strings.Contains(err.Error(), "Retention.Events") {
-		t.Errorf("a retention of a minute is refused:\n%v", err)
+	for _, right := range []string{"Retention.Events", `Loops["mine"]`} {
+		if strings.Contains(err.Error(), right) {
+			t.Errorf("%s is refused:\n%v", right, err)
+		}
 	}
 }
 

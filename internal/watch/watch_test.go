@@ -139,3 +139,43 @@ func TestPrinterShowsCauses(t *testing.T) {
 		t.Errorf("output:\n%s", diff)
 	}
 }
+
+// A person who follows a run reads which calls wait for approval, what to look at before they approve, who decided, and
+// which limits are near.
+func TestPrinterShowsApprovals(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w := watch.Printer{Out: &out}
+	for _, data := range []string{
+		`{"type":"run.waiting","turn":1,"reason":"waiting_approval","waiting":{"reason":"waiting_approval","calls":[
+			{"id":"c1","tool":"pay","arguments":{"to":"Bob"},"needs":"approval","risk":"pays","args_from_untrusted":true,"sources":[{"argument":"to","origin":"web","turn":1,"tool":"fetch"}],
+				"again":{"reason":"edited","original_arguments":{"to":"Al"}}},
+			{"id":"c2","tool":"mail","arguments":{},"needs":"approval","args_from_untrusted":true},
+			{"id":"c3","tool":"pick","arguments":{},"needs":"result"}]}}`,
+		`{"type":"approval.decided","turn":1,"name":"pay","by":{"principal":"ann"},"approval":{"decision":"approve","shown":{"to":"Bob"},"arguments":{"to":"Eve"},"reason":"she asked"}}`,
+		`{"type":"approval.decided","turn":1,"name":"mail","approval":{"decision":"deny","shown":{},"expired":true}}`,
+		`{"type":"run.waiting","turn":1,"reason":"waiting_human_input","waiting":{"reason":"waiting_human_input","question":"which one?"}}`,
+		`{"type":"budget.warning","turn":1,"limit":"cost_usd","used_fraction":0.8}`,
+	} {
+		e, err := api.DecodeEvent([]byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Show(e)
+	}
+	want := `  turn 1 ⏸ waiting_approval
+           pay {"to":"Bob"} · pays
+           the model's arguments were {"to":"Al"}
+           ! to also occurs in the web content that fetch returned in turn 1
+           mail {}
+           ! its arguments may come from tools, the web or other agents
+  turn 1 · pay {"to":"Bob"} approved by ann as {"to":"Eve"}: she asked
+  turn 1 · mail {} denied: no decision in time
+  turn 1 ⏸ waiting_human_input
+           which one?
+  turn 1 ! budget.warning: cost_usd at 80 %
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("output:\n%s", diff)
+	}
+}
