@@ -55,3 +55,6 @@ func (s *Store) StopFeed() {
 	s.feed.Stop()
 	<-s.feed.Closed()
 }
+
+// StreamName returns the name of the stream of runs and timers.
+func StreamName(prefix string) string { return streamName(prefix, "STATE") }
