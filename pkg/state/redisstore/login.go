@@ -65,7 +65,6 @@ func (l login) apply(o *redis.UniversalOptions) error {
 		return err
 	}
 	if config != nil {
-		config.ServerName = o.TLSConfig.ServerName
 		o.TLSConfig = config
 	}
 	for _, v := range []credential.Value{l.User, l.Password, l.SentinelUser, l.SentinelPassword} {
@@ -138,8 +137,8 @@ func options(url string) (*redis.UniversalOptions, error) {
 	if o.MasterName == "" && o.SentinelUsername+o.SentinelPassword != "" {
 		return nil, errors.New("the Redis URL (TURNPIKE_REDIS_URL; in Go, Redis.URL) has sentinel_username or sentinel_password without master_name: add master_name, or remove these options")
 	}
-	if o.TLSConfig != nil && (len(addrs) > 1 || o.MasterName != "") {
-		// The parser names the first host; each node has its own certificate name.
+	if o.TLSConfig != nil {
+		// The parser names the first host; each connection expects the certificate of its own.
 		o.TLSConfig.ServerName = ""
 	}
 	return o, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
 )
 
@@ -17,6 +18,20 @@ func TestTLSNeedsItsURL(t *testing.T) {
 		_, err := redisstore.Open(t.Context(), redisstore.Config{URL: url, Login: redisstore.Login{TLS: redisstore.TLS{CA: redisstore.Secret{Name: "CA", Text: "x"}}}})
 		if err == nil || !strings.Contains(err.Error(), "does not begin with rediss://") {
 			t.Errorf("Open(%q) = %v", url, err)
+		}
+	}
+}
+
+// Each connection expects the certificate of its own host, from the given authority if there is one.
+func TestCertificatesOfHosts(t *testing.T) {
+	t.Parallel()
+	ca := redisstore.Secret{Name: "CA", File: testbed.NewAuthority(t).File}
+	for _, url := range []string{"rediss://a:1/0", "rediss://a:1,b:2/0?cluster=true", "rediss://a:1/0?master_name=main"} {
+		for _, given := range []redisstore.TLS{{}, {CA: ca}} {
+			o, err := redisstore.Options(url, redisstore.Login{TLS: given})
+			if err != nil || o.TLSConfig == nil || o.TLSConfig.ServerName != "" || (o.TLSConfig.RootCAs != nil) != (given.CA == ca) {
+				t.Errorf("%s with %+v: %+v, %v", url, given, o, err)
+			}
 		}
 	}
 }

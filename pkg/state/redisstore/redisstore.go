@@ -188,7 +188,6 @@ func (s *Store) create(ctx context.Context, n state.NewRun) (state.Created, erro
 		}
 		known, err := s.Load(ctx, st.ID)
 		if !errors.Is(err, state.ErrNotFound) {
-			known.ID = st.ID
 			return state.Created{State: known, Existing: err == nil}, err
 		}
 	} else if st.ID, err = s.takeKey(ctx, n, mine); err != nil {
