@@ -1,6 +1,12 @@
 package redisstore
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Batches stay within the size limit, and none is empty because its first call is larger than the limit.
 func TestFit(t *testing.T) {
@@ -26,5 +32,22 @@ func TestFit(t *testing.T) {
 	}
 	if got := size([]any{"abc", []byte("de"), 7, int64(7)}); got != 5 {
 		t.Errorf("size = %d, want 5", got)
+	}
+}
+
+// A call whose caller has left before it was sent has an error: without one it would look executed, with an empty reply.
+func TestCallsOfCallersThatLeft(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent to it
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := &call{ctx: ctx, cmd: redis.NewCmd(ctx, "ping"), done: make(chan struct{})}
+	if err := (&batcher{rdb: rdb}).send([]*call{c}); err != nil {
+		t.Errorf("send = %v", err)
+	}
+	<-c.done
+	if _, err := c.cmd.Result(); !errors.Is(err, context.Canceled) {
+		t.Errorf("the call has the error %v, want context cancelled", err)
 	}
 }
