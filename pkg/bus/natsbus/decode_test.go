@@ -49,6 +49,16 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
+// A message that is no dead letter is listed with all that is known of it.
+func TestForeignDeadLetter(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_700_000_000_000)
+	want := bus.DeadLetter{Lane: state.High, Cause: "this dead letter cannot be decoded", At: state.At(at), Data: "not one"}
+	if got := decodeLetter("turnpike.t.acme.dead.high", []byte("not one"), at); got != want {
+		t.Errorf("the letter is %+v, want %+v", got, want)
+	}
+}
+
 // Any message on the subject of a run's live events decodes to a growing range, or to nothing.
 func FuzzNotice(f *testing.F) {
 	for _, seed := range []string{"0 1", "1 1", "2 1", "-1 1", "0 9223372036854775807", "0 9223372036854775808", " ", "0  1", `{"seq":null}`, "+0 1"} {

@@ -22,3 +22,27 @@ func ForgetReady(b *Bus) {
 		w.mu.Unlock()
 	}
 }
+
+// Drop makes a queue take messages from none of its sources, and returns the number of those that it still knows.
+func Drop(q bus.TurnQueue) (int, error) {
+	p := q.(turnQueue).puller //nolint:forcetypeassert // tests pass queues of this package
+	err := p.serve(nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.sources) + len(p.numbers), err
+}
+
+// Listens reports whether the connection tells a queue of its status.
+func Listens(q bus.TurnQueue) bool {
+	p := q.(turnQueue).puller //nolint:forcetypeassert // tests pass queues of this package
+	for {
+		select {
+		case _, open := <-p.status:
+			if !open {
+				return false
+			}
+		default:
+			return true
+		}
+	}
+}

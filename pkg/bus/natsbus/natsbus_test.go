@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
@@ -126,6 +127,27 @@ func TestCheck(t *testing.T) {
 	b := open(t, testbed.NATS(t), "")
 	if err := check.Err(b.Check(t.Context())); err != nil {
 		t.Error(err)
+	}
+}
+
+// The check of a server with small messages warns of that, and says what to do.
+func TestCheckOfSmallPayload(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int32]bool{1 << 20: true, 1<<20 - 1: false} {
+		s := testbed.NATSWith(t, func(o *server.Options) { o.MaxPayload = limit })
+		nc, err := natsbus.Connect(s.ClientURL(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		for _, f := range open(t, nc, "").Check(t.Context()) {
+			if f.OK != (f.Remedy == "") || f.Fatal && !f.OK {
+				t.Errorf("%d bytes: %+v", limit, f)
+			}
+			if f.Name == "nats: max_payload" && f.OK != want {
+				t.Errorf("%d bytes: %+v, want OK %t", limit, f, want)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -67,4 +68,27 @@ func TestAsksBeforeTheLastHasCome(t *testing.T) {
 		<-taken
 	}
 	await(32)
+}
+
+// A queue forgets the sources that it no longer serves, whose last answers would make it ask them again. Once closed, it
+// leaves nothing at the connection.
+func TestQueueForgets(t *testing.T) {
+	t.Parallel()
+	b := open(t, testbed.NATS(t), "forgets")
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := natsbus.Drop(q); n != 0 || err != nil {
+		t.Errorf("the queue knows %d sources, %v; want none", n, err)
+	}
+	if !natsbus.Listens(q) {
+		t.Error("an open queue does not hear of reconnections")
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if natsbus.Listens(q) {
+		t.Error("the connection still has the channel of a closed queue")
+	}
 }

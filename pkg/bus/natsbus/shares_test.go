@@ -13,6 +13,7 @@ import (
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Every tenant has a limit on a server with space for the first few only: the shares shrink, whether tenants
@@ -90,5 +91,29 @@ func TestSharesOfManyTenants(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// From 64 tenants on, the first streams get smaller shares already, and full ones if there are fewer tenants again.
+func TestSharesOfKnownTenants(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Limits: natsbus.Limits{Submit: 32 * mib}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, c := range []struct {
+		tenant string
+		known  int
+		want   int64
+	}{{"many", 64, 4 * mib}, {"fewer", 63, 8 * mib}} {
+		known := append(slices.Repeat([]string{state.DefaultTenant}, c.known-1), c.tenant) // the default tenant needs no streams
+		if err := b.KeepTenants(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		if got := limitOf(t, jet(t, nc), "TURNPIKE_SUBMIT_"+c.tenant); got != c.want {
+			t.Errorf("with %d tenants a stream has the limit %d, want %d", c.known, got, c.want)
+		}
 	}
 }

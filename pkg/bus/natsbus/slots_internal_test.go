@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 )
 
@@ -51,5 +53,24 @@ func TestSlotsOfAnOldWorker(t *testing.T) {
 	}
 	if !s.hear(bus.Heartbeat{Worker: "b", Slots: 30_000}, now) {
 		t.Error("the slots of a worker that is there do not count")
+	}
+}
+
+// A consumer with a higher limit stays as it is, unless this process knows the exact one: workers of different sizes
+// would change it back and forth.
+func TestEnoughPending(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		exactly bool
+		have    int
+		want    bool
+	}{
+		{false, 9, false}, {false, 10, true}, {false, 11, true}, {false, -1, true},
+		{true, 9, false}, {true, 10, true}, {true, 11, false}, {true, -1, false},
+	} {
+		s := consumerSpec{exactly: c.exactly, config: jetstream.ConsumerConfig{MaxAckPending: 10}}
+		if got := s.enough(c.have); got != c.want {
+			t.Errorf("exactly %t: %d is enough for 10: %t, want %t", c.exactly, c.have, got, c.want)
+		}
 	}
 }
