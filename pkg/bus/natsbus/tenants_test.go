@@ -293,3 +293,31 @@ func TestTenantsHaveSharesOfTheirOwn(t *testing.T) {
 		t.Errorf("an abort of another tenant: %v", err)
 	}
 }
+
+// A dead letter belongs to the tenant of its stream and has the number in it, whatever a client has written there. One
+// that is too large for a message is cut, and says so.
+func TestDeadLettersAreWhatTheirStreamSays(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := tenantBus(t, nc, natsbus.Config{}, "acme", "other")
+	large := strings.Repeat("x", int(nc.MaxPayload()))
+	if err := b.DeadLetter(t.Context(), bus.DeadLetter{Tenant: "acme", Kind: bus.DeadSubmission, Cause: "why", Data: large}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jet(t, nc).Publish(t.Context(), "turnpike.t.acme.dead.high", []byte(`{"tenant":"other","seq":99,"lane":"high","cause":"forged"}`)); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := b.DeadLetters(t.Context(), "acme", 0, 10)
+	if err != nil || len(letters) != 2 {
+		t.Fatalf("%d dead letters, %v; want 2", len(letters), err)
+	}
+	if cut := letters[0]; !cut.Cut || len(cut.Data) >= len(large) || cut.Data == "" || cut.Cause != fmt.Sprintf("why (cut from %d bytes)", len(large)) || cut.Lane != state.Normal {
+		t.Errorf("the large letter has %d bytes in lane %s, cut: %t, and the cause %q", len(cut.Data), cut.Lane, cut.Cut, cut.Cause)
+	}
+	if forged := letters[1]; forged.Tenant != "acme" || forged.Seq != 2 || letters[0].Seq != 1 {
+		t.Errorf("the letters are %d of %q and %d", forged.Seq, forged.Tenant, letters[0].Seq)
+	}
+	if letters, err := b.DeadLetters(t.Context(), "other", 0, 10); err != nil || len(letters) != 0 {
+		t.Errorf("another tenant has %+v, %v", letters, err)
+	}
+}
