@@ -177,6 +177,20 @@ func TestClaimsGoLast(t *testing.T) {
 	if want := []int{2, 3}; n != claims+2 || !slices.Equal(places, want) { // two claims were in flight
 		t.Errorf("the writes of the turn are at positions %v of %d calls, want %v of %d", places, n, want, claims+2)
 	}
+	// So do the next ones, of which there are none before.
+	if err := rdb.Do(t.Context(), "client", "pause", time.Hour.Milliseconds(), "write").Err(); err != nil {
+		t.Fatal(err)
+	}
+	claim(runs[1])
+	await(1, 0)
+	claim(runs[2])
+	await(2, 0)
+	send(renew)
+	await(2, 1)
+	if err := rdb.ClientUnpause(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
 }
 
 // A caller whose context ends is not held by the others, and closing the store answers all calls.

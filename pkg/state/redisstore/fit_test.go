@@ -51,3 +51,22 @@ func TestCallsOfCallersThatLeft(t *testing.T) {
 		t.Errorf("the call has the error %v, want context cancelled", err)
 	}
 }
+
+// Only the calls that need a confirmation get the error of a missing one, unless they have their own.
+func TestUnconfirmedCalls(t *testing.T) {
+	t.Parallel()
+	unconfirmed, refused := errors.New("unconfirmed"), errors.New("refused")
+	for _, c := range []struct {
+		confirm         bool
+		own, said, want error
+	}{
+		{true, nil, unconfirmed, unconfirmed}, {false, nil, unconfirmed, nil}, {true, refused, unconfirmed, refused}, {true, nil, nil, nil},
+	} {
+		one := &call{cmd: redis.NewCmd(t.Context(), "set"), confirm: c.confirm}
+		one.cmd.SetErr(c.own)
+		(&batcher{}).judge([]*call{one}, c.said)
+		if got := one.cmd.Err(); !errors.Is(got, c.want) || c.want == nil && got != nil {
+			t.Errorf("to be confirmed %t, own error %v: %v, want %v", c.confirm, c.own, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,5 +62,35 @@ func TestFilesAreReadAgain(t *testing.T) {
 	o, err = redisstore.Options("redis://admin:url@127.0.0.1/0", login)
 	if err != nil || o.CredentialsProvider != nil || o.Username != "admin" || o.Password != "url" {
 		t.Errorf("with a login in the URL: user %s, password %s, %v", o.Username, o.Password, err)
+	}
+}
+
+// A login that would not be used, or not as a whole, is refused. Those of Sentinels are apart from those of the servers.
+func TestLoginsOfSentinels(t *testing.T) {
+	t.Parallel()
+	is := func(name string) redisstore.Secret { return redisstore.Secret{Name: name, Text: "of-" + name} }
+	const servers, sentinels = "redis://a:1/0", "redis://a:1/0?master_name=main"
+	for _, c := range []struct {
+		url   string
+		login redisstore.Login
+		want  string
+	}{
+		{servers, redisstore.Login{User: is("USER")}, "USER is set without PASSWORD"},
+		{servers, redisstore.Login{SentinelUser: is("S_USER"), SentinelPassword: redisstore.Secret{Name: "S_PASSWORD"}}, "S_USER or S_PASSWORD is set, but"},
+		{servers, redisstore.Login{SentinelUser: redisstore.Secret{Name: "S_USER"}, SentinelPassword: is("S_PASSWORD")}, "S_USER or S_PASSWORD is set, but"},
+		{servers + "?sentinel_username=u", redisstore.Login{}, "without master_name"},
+		{servers + "?sentinel_password=p", redisstore.Login{}, "without master_name"},
+		{sentinels, redisstore.Login{SentinelUser: is("S_USER"), SentinelPassword: is("S_PASSWORD")}, "of-S_USER of-S_PASSWORD"},
+		{sentinels + "&sentinel_username=u&sentinel_password=p", redisstore.Login{SentinelUser: is("S_USER"), SentinelPassword: is("S_PASSWORD")}, "u p"},
+	} {
+		c.login.Password.Name = "PASSWORD"
+		o, err := redisstore.Options(c.url, c.login)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = o.SentinelUsername + " " + o.SentinelPassword
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.url, got, c.want)
+		}
 	}
 }
