@@ -96,7 +96,15 @@ func TestDeclaredVariables(t *testing.T) {
 	if _, err := withVariables(t, strings.Repeat("{{a}}", 10_001), `{"properties": {"a": {}}}`); err == nil || !strings.Contains(err.Error(), "instructions: they use variables in 10001 places") {
 		t.Errorf("10,001 placeholders = %.200v", err)
 	}
+	properties := `"v": {}`
+	for i := range agent.MaxVariables - 1 {
+		properties += fmt.Sprintf(`, "v%d": {}`, i)
+	}
+	if _, err := withVariables(t, "x", `{"properties": {`+properties+`}}`); err != nil {
+		t.Errorf("%d variables: %v", agent.MaxVariables, err)
+	}
 	for schema, want := range map[string]string{
+		`{"properties": {"one more": {}, ` + properties + `}}`: "variables.properties: there are 101 variables: declare 1 to 100",
 		`{"type": "string"}`:                                       "variables: ",
 		`{"type": "object"}`:                                       "variables.properties: there are 0 variables: declare 1 to 100",
 		`{"properties": {"a b": {}}}`:                              `variables.properties: "a b" is not a valid name: use up to 64`,

@@ -110,18 +110,27 @@ func TestExceededHasUsedFraction(t *testing.T) {
 	}
 }
 
-// A child run stops before a model call as large as its largest one, whenever it made that, unless the call leaves
+// A child run stops before a model call as large as its largest one, whenever it made that, also before a checkpoint, unless the call leaves
 // something of the limit. Each limit has its own largest call.
 func TestChildStopsBeforeItsLargestCall(t *testing.T) {
 	t.Parallel()
-	for _, sizes := range [][]int64{{100, 300}, {300, 100}} {
+	def := agent.Definition{Tools: tools(plain)}
+	for sizes, checkpoint := range map[[2]int64]bool{{100, 300}: false, {300, 100}: true} {
 		for limits, ends := range map[state.Limits]bool{
 			{OutputTokens: 700}: true, {OutputTokens: 701}: false, {CostUSD: 700}: true, {CostUSD: 701}: false,
 			{TotalTokens: 1400}: true, {TotalTokens: 1401}: false, {OutputTokens: 701, CostUSD: 701, TotalTokens: 1401}: false,
 		} {
-			r := start(t, agent.Definition{Tools: tools(plain)}, limits)
+			r := start(t, def, limits)
 			r.s.Parent = &state.Parent{RunID: "run_01JD3X9K3W8Q4V5N6M7P8R9S0S", CallID: "c1", Depth: 1}
-			for _, n := range sizes {
+			for i, n := range sizes {
+				if i == 1 && checkpoint {
+					cut, made := loop.Checkpoint(r.s, compile(t, def), r.now())
+					if !made {
+						t.Fatal("there is no checkpoint")
+					}
+					r.s = cut
+					r.s.Log = state.FromCheckpoint(cut.Log, cut.LogLen())
+				}
 				r.begin(loop.TurnBegan{})
 				response := calls("t")
 				response.Usage = state.Usage{InputTokens: n - 10, OutputTokens: n, CostUSD: new(state.MicroUSD(n))} // respond adds 10

@@ -168,6 +168,19 @@ func TestTwoPhaseSteps(t *testing.T) {
 	}
 }
 
+// Arguments that are missing or null are an empty object.
+func TestTwoPhaseWithoutArguments(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`{"tool":"t"}`, `{"tool":"t","arguments":null}`} {
+		r := start(t, twoPhase(plain), state.Limits{})
+		r.begin(loop.TurnBegan{})
+		say(r, text)
+		if got := wantEffect[loop.RunTools](r).Calls; len(got) != 1 || got[0].Arguments != "{}" {
+			t.Errorf("after %s the run makes the calls %s", text, dump(got))
+		}
+	}
+}
+
 // Failures are fed back to the loop (K2, K7).
 func TestTwoPhaseFailures(t *testing.T) {
 	t.Parallel()
