@@ -351,9 +351,6 @@ func (w *Watch) accept(ctx context.Context) error {
 	case moved: // by a process that read the mark before the wait: it does not have the new epoch
 		return w.accept(ctx)
 	}
-	if _, _, err = w.store.RaiseMarks(ctx, 0, mark.Count); err != nil {
-		return err
-	}
-	w.epoch.Store(mark.Epoch)
-	return nil
+	_, _, err = w.store.RaiseMarks(ctx, 0, mark.Count)
+	return err
 }
