@@ -122,6 +122,37 @@ func TestCheckEveryPlace(t *testing.T) {
 	}
 }
 
+// A pattern matches exactly the hosts that it describes, and none an empty host.
+func TestMatchHost(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern, host string
+		want          bool
+	}{
+		{"*", "a.example:443", true},
+		{"*", "", false},
+		{"*", ":443", false},
+		{"a.example", "A.Example.:443", true},
+		{"a.example", "a.example", true},
+		{"a.example:443", "a.example:8443", false},
+		{"a.example:443", "a.example", false},
+		{"*.example", "b.a.example:1", true},
+		{"*.example", ".example:1", false},
+		{"*.example", "example:1", false},
+		{"*.example", "anexample:1", false},
+		{"*.example:1", "a.example:2", false},
+		{"10.1.0.0/16", "10.1.255.255:1", true},
+		{"10.1.0.0/16", "[::ffff:10.1.0.1]:1", true},
+		{"10.1.0.0/16", "10.2.0.0", false},
+		{"10.1.0.0/16", "10.1.0.1.example", false},
+		{"[2001:db8::1]", "[2001:DB8::1]:443", true},
+	} {
+		if got := policy.MatchHost(test.pattern, test.host); got != test.want {
+			t.Errorf("%s matches %q: %v, want %v", test.pattern, test.host, got, test.want)
+		}
+	}
+}
+
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -150,18 +181,23 @@ func TestModels(t *testing.T) {
 func TestCheckSettings(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{
-		`{"hosts": ["https://a.example"]}`:                        "hosts[0]",
-		`{"hosts": ["a.example", "a b"]}`:                         "hosts[1]",
-		`{"hosts": ["a.*.example"]}`:                              "hosts[0]",
-		`{"hosts": [""]}`:                                         "hosts[0]",
-		`{"models": [""]}`:                                        "models[0]",
-		`{"mcp_commands": [""]}`:                                  "mcp_commands[0]",
-		`{"secrets": [{"name": "a/b"}]}`:                          "secrets[0]: name",
-		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:             "secrets[1]: name: \"A\" is listed twice",
-		`{"secrets": [{"name": "A", "hosts": ["*", "http://"]}]}`: "secrets[0]: hosts[1]",
-		`{"indexed_metadata": ["a", ""]}`:                         "indexed_metadata[1]: the key \"\" has 0 bytes",
-		`{"indexed_metadata": ["a", "a"]}`:                        "indexed_metadata[1]: the key \"a\" is listed twice",
-		`{"indexed_metadata": ["a", "b", "c", "d", "e"]}`:         "indexed_metadata[4]: there are 5 keys, at most 4",
+		`{"hosts": ["https://a.example"]}`:                            "hosts[0]",
+		`{"hosts": ["a.example", "a b"]}`:                             "hosts[1]",
+		`{"hosts": ["a.*.example"]}`:                                  "hosts[0]",
+		`{"hosts": [""]}`:                                             "hosts[0]",
+		`{"models": [""]}`:                                            "models[0]",
+		`{"mcp_commands": [""]}`:                                      "mcp_commands[0]",
+		`{"secrets": [{"name": "a/b"}]}`:                              "secrets[0]: name",
+		`{"secrets": [{"name": "A"}, {"name": "A"}]}`:                 "secrets[1]: name: \"A\" is listed twice",
+		`{"secrets": [{"name": "A", "hosts": ["*", "http://"]}]}`:     "secrets[0]: hosts[1]",
+		`{"indexed_metadata": ["a", ""]}`:                             "indexed_metadata[1]: the key \"\" has 0 bytes",
+		`{"indexed_metadata": ["a", "a"]}`:                            "indexed_metadata[1]: the key \"a\" is listed twice",
+		`{"indexed_metadata": ["a", "b", "c", "d", "e"]}`:             "indexed_metadata[4]: there are 5 keys, at most 4",
+		`{"indexed_metadata": ["` + strings.Repeat("k", 256) + `"]}`:  "has 256 bytes: use 1 to 255",
+		`{"provider_tools": ["search"]}`:                              "provider_tools[0]",
+		`{"provider_tools": ["*", "anthropic/search"]}`:               "provider_tools[1]",
+		`{"streams": [{}]}`:                                           "streams[0]",
+		`{"secrets": [{"name": "` + strings.Repeat("A", 129) + `"}]}`: "secrets[0]: name",
 	} {
 		var s api.TenantSettings
 		if err := json.Unmarshal([]byte(settings), &s); err != nil {
@@ -170,6 +206,13 @@ func TestCheckSettings(t *testing.T) {
 		if err := policy.CheckSettings("acme", s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", settings, err, want)
 		}
+	}
+	longest := api.TenantSettings{
+		ProviderTools: []string{"*", "anthropic/*"}, Secrets: []api.TenantSecret{{Name: strings.Repeat("A", 128)}},
+		IndexedMetadata: []string{strings.Repeat("k", 255), "b", "c", "d"},
+	}
+	if err := policy.CheckSettings("acme", longest); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -147,6 +147,9 @@ func TestUntrusted(t *testing.T) {
 		if got := provenance.FromUntrusted(tt.log, call); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
+		if got := provenance.FromUntrusted(tt.log, `{"to":`); got != tt.want {
+			t.Errorf("%s: arguments that are not JSON: %v, want %v", name, got, tt.want)
+		}
 		if got := provenance.Seen(tt.log); got != tt.want {
 			t.Errorf("%s: seen %v, want %v", name, got, tt.want)
 		}

@@ -254,7 +254,7 @@ func TestCheck(t *testing.T) {
 	}
 	for url, want := range map[string]string{
 		"https://{host}/x": "an argument before the path", "https://x:{port}": "an argument before the path", "https://{host}?q=1": "an argument before the path",
-		"x.example/{id}": "not an http or https URL", "https://u@x/": "a user or password", "https://x/#{a}": "a fragment", "https://x/secret://KEY?q=1": "a secret before the ?",
+		"x.example/{id}": "not an http or https URL", "https://x/%zz": "not an http or https URL", "https://u@x/": "a user or password", "https://x/#{a}": "a fragment", "https://x/secret://KEY?q=1": "a secret before the ?",
 		"https://x?q={a}&k=secret://KEY": "", "https://x/?at=https://{a}": "",
 	} {
 		if err := (httptool.Request{URL: url}).Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
