@@ -198,9 +198,12 @@ func TestFilesRefused(t *testing.T) {
 	if status, _ := post("text/plain", "", strings.NewReader(strings.Repeat("x", 1<<20))); status != http.StatusCreated {
 		t.Errorf("a file of the maximum size: %d", status)
 	}
+	if status, text := post("text/plain", "?name="+strings.Repeat("a", 255), strings.NewReader("x")); status != http.StatusCreated {
+		t.Errorf("a name of the maximum length: %d %s", status, text)
+	}
 	names, err := b.ObjectNames(t.Context(), "acme")
-	if err != nil || len(names) != 1 {
-		t.Errorf("stored: %v, %v, want only the last one", names, err)
+	if err != nil || len(names) != 2 {
+		t.Errorf("stored: %v, %v, want only the last two", names, err)
 	}
 }
 

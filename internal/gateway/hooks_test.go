@@ -444,7 +444,9 @@ func TestHookSettings(t *testing.T) {
 		with(`"signal": {"run": "'x'"}`):                            "signal has neither message nor answer: give one of them",
 		with(`"run": {"agent": "a"}, "signal": {"message": "'x'"}`): "run.key is missing",
 		with(`"run": {"agent": "a", "key": "delivery"}, "signal": {"run": "'x'", "message": "'x'"}`): "both signal.run and run are given",
-		with(`"signal": {"run": "'x'", "answer": "'x'", "mode": "interrupt"}`):                       "signal.mode",
+		with(`"signal": {"run": "'x'", "answer": "'x'", "mode": "interrupt"}`):                       "signal.mode applies to a message",
+		with(`"signal": {"run": "'x'", "message": "'x'", "mode": "shout"}`):                          `signal.mode is "shout"`,
+		with(`"signal": {"run": "'x'", "message": "'x'", "answer": "'x'"}`):                          "signal has both message and answer",
 	} {
 		if status, p := s.do("PUT", "/v1/hooks/x", author, "", body); status != http.StatusBadRequest || !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %d %s, want %q", body, status, p.Detail, want)

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -83,6 +84,20 @@ func TestScheduleRefusals(t *testing.T) {
 		status, p := s.doJSON(http.MethodPut, "/v1/schedules/x", token, strings.Replace(nightly, from[0], from[1], 1))
 		if status != http.StatusBadRequest || !strings.Contains(p.Detail, to) {
 			t.Errorf("%.80s: %d %.300s, want %q", from[1], status, p.Detail, to)
+		}
+	}
+	var settings api.ScheduleSettings
+	if err := api.Decode([]byte(nightly), &settings); err != nil {
+		t.Fatal(err)
+	}
+	run, err := json.Marshal(settings.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]int{64 << 10: http.StatusCreated, 64<<10 + 1: http.StatusBadRequest} {
+		long := strings.Replace(nightly, `"go"`, `"go`+strings.Repeat("x", size-len(run))+`"`, 1)
+		if status, p := s.doJSON(http.MethodPut, "/v1/schedules/long", token, long); status != want {
+			t.Errorf("a run of %d bytes: %d %s, want %d", size, status, p.Detail, want)
 		}
 	}
 	if status, p := s.doJSON(http.MethodPut, "/v1/schedules/A_b", token, nightly); status != http.StatusBadRequest {

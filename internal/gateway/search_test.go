@@ -115,8 +115,10 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("%.30s = %d %v", query, code, p)
 		}
 	}
-	if code, _, p := s.call("GET", "/v1/runs?text="+strings.Repeat("%C3%A9", 256), ""); code != http.StatusOK {
-		t.Errorf("256 characters = %d %v", code, p)
+	for _, text := range []string{strings.Repeat("%C3%A9", 256), "a%0Ab", "a%09b"} {
+		if code, _, p := s.call("GET", "/v1/runs?text="+text, ""); code != http.StatusOK {
+			t.Errorf("%.30s = %d %v", text, code, p)
+		}
 	}
 	for _, cursor := range []string{"x", ".", ".5", "x.5", "run_01JD0000000000000000000000.-1", "run_01JD0000000000000000000000.1001", "run_01JD0000000000000000000000.1.1"} {
 		if code, _, p := s.call("GET", "/v1/runs?text=a&cursor="+cursor, ""); code != http.StatusBadRequest || p["code"] != api.CodeInvalidCursor {

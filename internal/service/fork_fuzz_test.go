@@ -17,6 +17,7 @@ func FuzzFork(f *testing.F) {
 		`{"turn":1,"input":"And then?"}`,
 		`{"turn":1,"messages":[{"id":"m1","parts":[{"type":"text","text":"Other."}]}],"input":"x"}`,
 		`{"turn":1,"messages":[{"id":"m2","parts":[{"type":"tool_call","id":"a","name":"t","arguments":{}}]}]}`,
+		`{"turn":1,"messages":[{"id":"m2","parts":[{"type":"tool_call","id":"b","name":"t","arguments":{}},{"type":"tool_call","id":"a","name":"t","arguments":{}}]}]}`,
 		`{"turn":1,"messages":[{"id":"m3","parts":[{"type":"tool_result","call_id":"a","content":"x"}]}]}`,
 		`{"turn":1,"tool_results":[{"call_id":"a","content":{"n":1}},{"call_id":"b","turn":1,"content":"x","is_error":true}]}`,
 		`{"turn":1,"tool_results":[{"call_id":"a","content":"x"},{"call_id":"a","content":"y"}]}`,
@@ -34,8 +35,8 @@ func FuzzFork(f *testing.F) {
 	before := []state.Message{
 		{ID: "m0", Role: state.RoleSystem, Parts: text("Be kind.")},
 		{ID: "m1", Role: state.RoleUser, Parts: text("Go.")},
-		{ID: "m2", Role: state.RoleAssistant, Turn: 1, Parts: []state.Part{call("a"), call("b")}},
-		{ID: "m3", Role: state.RoleTool, Turn: 1, Parts: []state.Part{result("a")}},
+		{ID: "m2", Role: state.RoleAssistant, Turn: 1, Model: "scripted", Parts: []state.Part{call("a"), call("b")}},
+		{ID: "m3", Role: state.RoleTool, Turn: 1, Synthetic: true, Parts: []state.Part{result("a")}},
 		{ID: "m4", Role: state.RoleTool, Turn: 1, Parts: []state.Part{result("b")}},
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -64,6 +65,9 @@ func FuzzFork(f *testing.F) {
 			}
 			if now.ID != was.ID || now.Role != was.Role || now.Turn != was.Turn {
 				t.Fatalf("message %d differs: %+v", i, now)
+			}
+			if now.Model != "" || now.Synthetic {
+				t.Fatalf("message %d counts as written by a model or by Turnpike: %+v", i, now)
 			}
 			for _, p := range now.Parts {
 				if now.Role == state.RoleTool && p.Origin != state.OriginPerson {
