@@ -74,6 +74,10 @@ func TestContent(t *testing.T) {
 		{Role: state.RoleAssistant, Parts: []state.Part{
 			{Type: state.PartThinking, Text: "hm"}, {Type: state.PartToolCall, ID: "c1", Name: "look", Arguments: `{"at": 1}`},
 			{Type: state.PartToolCall, ID: "c2", Name: "look", Arguments: `{"at`},
+			{Type: state.PartProviderTool, ID: "p1", Name: "web_search", Arguments: `{"q":"x"}`, Content: "found"},
+		}},
+		{Role: state.RoleUser, Parts: []state.Part{
+			{Type: state.PartImage, MediaType: "image/gif", Data: "AAAAAA"}, {Type: state.PartFile, Name: "a.pdf", MediaType: "application/pdf", Bytes: 7},
 		}},
 		state.ToolResult("c1", "nothing", false, state.Image{MediaType: "image/png", Data: "AAAA"}),
 	})
@@ -82,7 +86,9 @@ func TestContent(t *testing.T) {
 	}
 	want := `[{"role":"user","parts":[{"type":"text","content":"hi"}]},` +
 		`{"role":"assistant","parts":[{"type":"reasoning","content":"hm"},{"type":"tool_call","id":"c1","name":"look","arguments":{"at":1}},` +
-		`{"type":"tool_call","id":"c2","name":"look","arguments":"{\"at"}]},` +
+		`{"type":"tool_call","id":"c2","name":"look","arguments":"{\"at"},` +
+		`{"type":"tool_call","id":"p1","name":"web_search","arguments":{"q":"x"}},{"type":"tool_call_response","id":"p1","response":"found"}]},` +
+		`{"role":"user","parts":[{"type":"image","mime_type":"image/gif","omitted_bytes":6},{"type":"file","name":"a.pdf","mime_type":"application/pdf","omitted_bytes":7}]},` +
 		`{"role":"tool","parts":[{"type":"tool_call_response","id":"c1","response":"nothing"},{"type":"image","mime_type":"image/png","omitted_bytes":4}]}]`
 	if diff := cmp.Diff(want, input); diff != "" {
 		t.Errorf("input.messages:\n%s", diff)

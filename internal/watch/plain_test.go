@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/internal/watch"
@@ -24,6 +25,9 @@ func TestPlain(t *testing.T) {
 		"a\u200bpprove\u061cd":              "a\ufffdpprove\ufffdd",
 		"a\u2060b\u00adc\u3164d\U000e0100":  "a\ufffdb\ufffdc\ufffdd\ufffd",
 		"\x00\x08\x7f":                      "\ufffd\ufffd\ufffd",
+		"\u202a\u2069\u2028\u2029\ufeff\U000e0000\U000e0fff\ufff9\ufffb": strings.Repeat("\ufffd", 9),
+		"\u034f\u115f\u1160\u180e\u2060\u2065\u206a\u206f\uffa0":         strings.Repeat("\ufffd", 9),
+		"\u2029|\u202f \ufff8\ufffc\u115e\u1161\u180d\u180f~\u00a0":      "\ufffd|\u202f \ufff8\ufffc\u115e\u1161\u180d\u180f~\u00a0",
 	} {
 		var whole, bytewise bytes.Buffer
 		fmt.Fprint(watch.Plain(&whole), in)

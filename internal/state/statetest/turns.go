@@ -136,8 +136,16 @@ func testRecord(t *testing.T, s *suite) {
 			t.Fatalf("Record: %v", err)
 		}
 	}
-	if _, err := s.Record(t.Context(), first.Lease, state.Record{From: 7, Entries: []state.Entry{response(1)}}); err == nil {
-		t.Error("Record into a gap of the log succeeds")
+	for _, from := range []int64{1, 3, 7} {
+		_, err := s.Record(t.Context(), first.Lease, state.Record{From: from, Entries: []state.Entry{response(1), response(1)}})
+		if gap, _ := errors.AsType[*state.GapError](err); gap == nil || *gap != (state.GapError{ID: run.ID, Have: 2, From: from}) {
+			t.Errorf("Record from entry %d into a log of 2 = %v, want a GapError with both", from, err)
+		}
+	}
+	ahead := move(t, first.State.Append(response(1)).Append(response(1)), state.NextTurn, state.Entry{})
+	_, err = s.Commit(t.Context(), first.Lease, state.Commit{ID: "ahead", State: &ahead, From: 3})
+	if gap, _ := errors.AsType[*state.GapError](err); gap == nil || *gap != (state.GapError{ID: run.ID, Have: 2, From: 3}) {
+		t.Errorf("Commit from entry 3 to a log of 2 = %v, want a GapError with both", err)
 	}
 	log, err := s.Log(t.Context(), run.ID, 0, 0)
 	if err != nil || len(log) != 2 || log[1].Type != state.EntryModel {
