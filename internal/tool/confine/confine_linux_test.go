@@ -155,6 +155,9 @@ func each(t *testing.T, test func(t *testing.T, mode string)) {
 	t.Helper()
 	for _, mode := range []string{confine.Namespaces, confine.Landlock} {
 		if r := confinement(t, confine.Config{Mode: mode}).Report(); r.Err != nil {
+			if mode == confine.Namespaces && namespaced(t) {
+				t.Errorf("this system has namespaces: %v", r.Err)
+			}
 			t.Logf("NOT RUN: %v", r.Err)
 			continue
 		}
@@ -163,6 +166,17 @@ func each(t *testing.T, test func(t *testing.T, mode string)) {
 			test(t, mode)
 		})
 	}
+}
+
+// namespaced reports whether this system lets a program mount file systems in namespaces of its own.
+func namespaced(t *testing.T) bool {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "mount", "-t", "proc", "proc", "/proc")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	return cmd.Run() == nil
 }
 
 func confinement(t *testing.T, cfg confine.Config) *confine.Confinement {
@@ -236,9 +250,11 @@ func TestFiles(t *testing.T) {
 		below := file(t, filepath.Join(dir, "given", "withheld", "key"), "hunter2")
 		own := file(t, filepath.Join(dir, "own", "data"), "mine")
 		temporary := file(t, filepath.Join(t.TempDir(), "secret"), "hunter2")
+		alone, beside := file(t, filepath.Join(dir, "alone", "data"), "for all"), file(t, filepath.Join(dir, "alone", "secret"), "hunter2")
+		log, key := file(t, filepath.Join(dir, "given", "log"), "of all"), file(t, filepath.Join(dir, "given", "key"), "hunter2")
 		c := confinement(t, confine.Config{
-			Mode: mode, Read: []string{filepath.Join(dir, "given")}, Write: []string{filepath.Join(dir, "own")},
-			Home: filepath.Join(dir, "given", "withheld", "home"), Withheld: []string{filepath.Join(dir, "given", "withheld")},
+			Mode: mode, Read: []string{filepath.Join(dir, "given"), alone}, Write: []string{filepath.Join(dir, "own"), log},
+			Home: filepath.Join(dir, "given", "withheld", "home"), Withheld: []string{filepath.Join(dir, "given", "withheld"), key},
 		})
 		for _, test := range []struct {
 			what, path string
@@ -252,6 +268,13 @@ func TestFiles(t *testing.T) {
 			{"write", filepath.Join(dir, "given", "withheld", "home", "cache"), true},
 			{"read", below, false},
 			{"write", filepath.Join(dir, "given", "withheld", "new"), false},
+			{"read", alone, true},
+			{"write", alone, false},
+			{"read", beside, false},
+			{"read", log, true},
+			{"write", log, true},
+			{"read", key, mode == confine.Namespaces}, // where it is /dev/null
+			{"write", key, mode == confine.Namespaces},
 			{"read", secret, false},
 			{"write", secret, false},
 			{"read", temporary, false},
@@ -277,6 +300,11 @@ func TestFiles(t *testing.T) {
 				if _, err := os.Stat(strings.TrimSpace(out)); err == nil {
 					t.Errorf("%s is left", out)
 				}
+			}
+		}
+		for _, path := range []string{alone, beside, key, below, secret, given} {
+			if text, err := os.ReadFile(path); err != nil || string(text) == "was here" {
+				t.Errorf("%s has %q, %v", path, text, err)
 			}
 		}
 	})
@@ -454,6 +482,30 @@ func TestAsEver(t *testing.T) {
 		cmd.Args[0], cmd.Path = "nothing", filepath.Join(t.TempDir(), "nothing")
 		if _, err := confinement(t, confine.Config{Mode: mode}).Start("program", cmd); err == nil || !strings.Contains(err.Error(), "TURNPIKE_MCP_READ") {
 			t.Errorf("a missing program: %v", err)
+		}
+	})
+}
+
+// Each process of a program has its own limits, and leaves no core file.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, mode string) {
+		c := confinement(t, confine.Config{Mode: mode, Memory: 256 << 20})
+		out, err := run(t, c, "read", "/proc/self/limits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"Max core file size 0 0", "Max open files 4096 4096"}
+		if !strings.Contains(c.Report().Memory, "by cgroup") {
+			want = append(want, "Max data size 268435456 268435456")
+		}
+		if mode == confine.Namespaces {
+			want = append(want, "Max processes 512 512")
+		}
+		for _, line := range want {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), line) {
+				t.Errorf("it has not %s:\n%s", line, out)
+			}
 		}
 	})
 }

@@ -2,6 +2,8 @@ package confine
 
 import (
 	"errors"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +102,29 @@ func TestSettings(t *testing.T) {
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New(%+v) = %v, want %s in it", cfg, err, want)
+		}
+	}
+}
+
+// A command gets the variables that it needs, unless it sets them itself or there is no value.
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		env       []string
+		home, tmp string
+		want      []string
+	}{
+		{[]string{"A=1"}, "/home/x", "/tmp", []string{"A=1", "HOME=/home/x", "TMPDIR=/tmp"}},
+		{[]string{"HOME=/own", "TMPDIR="}, "/home/x", "/tmp", []string{"HOME=/own", "TMPDIR="}},
+		{[]string{"HOMES=/own"}, "", "", []string{"HOMES=/own"}},
+		{[]string{"HOMES=/own"}, "/home/x", "", []string{"HOMES=/own", "HOME=/home/x"}},
+	} {
+		cmd := &exec.Cmd{Env: slices.Clone(test.env)}
+		environ(cmd, test.home, test.tmp)
+		slices.Sort(cmd.Env)
+		slices.Sort(test.want)
+		if diff := cmp.Diff(test.want, cmd.Env); diff != "" {
+			t.Errorf("%v with HOME %q and TMPDIR %q:\n%s", test.env, test.home, test.tmp, diff)
 		}
 	}
 }
