@@ -128,6 +128,53 @@ func TestExportInJSON(t *testing.T) {
 	}
 }
 
+// Requests with the messages of runs are small, unless the operator sets the number of spans in a request.
+func TestBatches(t *testing.T) {
+	const variable = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
+	for name, test := range map[string]struct {
+		env  map[string]string
+		most int
+	}{
+		"without content":  {nil, 60},
+		"with content":     {map[string]string{content: "true"}, 24},
+		"content, set":     {map[string]string{content: "true", variable: "30"}, 30},
+		"content, not set": {map[string]string{content: "true", variable: ""}, 24},
+		"no content, set":  {map[string]string{variable: "7"}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clean(t)
+			var spans []int // in each request, one at a time
+			c := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				spans = append(spans, strings.Count(string(body), `"name":"one"`))
+				w.Header().Set("Content-Type", "application/json")
+			}))
+			t.Cleanup(c.Close)
+			t.Setenv(endpoint, c.URL)
+			t.Setenv(protocol, "http/json")
+			for name, value := range test.env {
+				t.Setenv(name, value)
+			}
+			e, err := telemetry.Start(t.Context(), "s", slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 60 {
+				_, span := e.Provider().Tracer("test").Start(t.Context(), "one")
+				span.End()
+			}
+			e.Close()
+			sum := 0
+			for _, n := range spans {
+				sum += n
+			}
+			if sum != 60 || slices.Max(spans) != test.most {
+				t.Errorf("requests with %v spans, want 60 and at most %d at once", spans, test.most)
+			}
+		})
+	}
+}
+
 // Metrics always go to the registry, and to a collector if one is configured and enabled.
 func TestMeters(t *testing.T) {
 	for name, test := range map[string]struct {

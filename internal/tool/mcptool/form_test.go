@@ -73,6 +73,25 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A question says how to answer it.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	const url = "https://example.com/login"
+	for _, test := range []struct{ form, url, want string }{
+		{"", "", "?\nAnswer with accept\nor with decline or cancel."},
+		{"", url, "?\nOpen " + url + ", and when you have done what it asks for, answer with accept\nor with decline or cancel."},
+		{yesNo, url, "?\nOpen " + url + ", and when you have done what it asks for, answer with accept\nAnswer with ok (boolean)\nor with decline or cancel."},
+		{yesNo, "", "?\nAnswer with ok (boolean)\nor with decline or cancel."},
+		{order, "", "?\nAnswer with a JSON object of\n- n (integer, optional)\n- size (string, s, l)\nor with decline or cancel."},
+	} {
+		asked := form(t, test.form)
+		asked.URL = test.url
+		if got := question(asked); got != test.want {
+			t.Errorf("%s %s: %q, want %q", test.form, test.url, got, test.want)
+		}
+	}
+}
+
 // TestLargeAnswers: servers and answers within the size limits cost little.
 func TestLargeAnswers(t *testing.T) {
 	t.Parallel()

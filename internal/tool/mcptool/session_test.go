@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -119,6 +120,50 @@ func TestFailedConnectionsTakeNoPlace(t *testing.T) {
 		t.Fatalf("acquire from a server that is up again = %v", err)
 	}
 	l.release(false)
+}
+
+// A server that no call uses any more is forgotten, however its last call ended.
+func TestUnusedServersAreForgotten(t *testing.T) {
+	t.Parallel()
+	server := overHTTP(t, newServer())
+	for name, call := range map[string]func(c *Caller, ctx context.Context) error{
+		"a broken session": func(c *Caller, ctx context.Context) error {
+			l, err := c.acquire(ctx, "", server, noSecrets)
+			if err == nil {
+				l.release(true)
+			}
+			return err
+		},
+		"no connection": func(c *Caller, ctx context.Context) error {
+			if _, err := c.acquire(ctx, "", Server{URL: "http://127.0.0.1:1"}, noSecrets); err == nil {
+				return errors.New("a session with no server")
+			}
+			return nil
+		},
+		"a call that gave up": func(c *Caller, ctx context.Context) error {
+			l, err := c.acquire(ctx, "", server, noSecrets)
+			if err != nil {
+				return err
+			}
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if _, err := c.acquire(ended, "", server, noSecrets); err == nil {
+				return errors.New("two sessions, one is allowed")
+			}
+			l.release(true)
+			return nil
+		},
+	} {
+		c := caller(t, Config{Sessions: 1})
+		if err := call(c, t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.mu.Lock()
+		if n := len(c.pools); n != 0 {
+			t.Errorf("%s: %d servers are remembered, want none", name, n)
+		}
+		c.mu.Unlock()
+	}
 }
 
 // Progress texts do not have the secrets of the server in them.
