@@ -1,7 +1,10 @@
 package service
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -52,5 +55,41 @@ func TestForkKeepsWhatItsSourceHas(t *testing.T) {
 	}
 	if _, err := fork(new(2)); err == nil {
 		t.Error("a fork with the loop single_call was started")
+	}
+}
+
+// A result that a fork replaces is the one that its request gives, up to the maximum size, and as from a person.
+func TestForkReplacesResults(t *testing.T) {
+	t.Parallel()
+	call := state.Message{ID: "m1", Role: state.RoleAssistant, Turn: 1, Parts: []state.Part{{Type: state.PartToolCall, ID: "a", Name: "t", Arguments: `{}`}, {Type: state.PartToolCall, ID: "b", Name: "t", Arguments: `{}`}}}
+	both := state.Message{ID: "m2", Role: state.RoleTool, Turn: 1, Parts: []state.Part{{Type: state.PartToolResult, CallID: "a", Content: "1"}, {Type: state.PartToolResult, CallID: "b", Content: "2"}}}
+	replaced := func(r api.ForkResult) (state.Message, error) {
+		f := fork{History: state.History{Messages: []state.Message{call, both}, Turn: 1}}
+		f.change(api.ForkRequest{ToolResults: []api.ForkResult{r}}, "")
+		return f.Messages[1], f.err()
+	}
+	image := state.Image{MediaType: "image/png", Data: "iVBORw0KGgo="}
+	text := state.Part{Type: state.PartFile, Name: "a.txt", MediaType: "text/plain", Data: "aGk="}
+	kept := text
+	kept.Bytes = 2
+	got, err := replaced(api.ForkResult{CallID: "b", Content: []byte(`"no"`), IsError: true, Images: []state.Image{image}, Files: []state.Part{text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := both
+	want.Parts = []state.Part{both.Parts[0], {
+		Type: state.PartToolResult, CallID: "b", Content: "no", IsError: true, Images: []state.Image{image}, Origin: state.OriginPerson,
+		Files: []state.Part{kept},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the message with the results:\n%s", diff)
+	}
+	if p := both.Parts[1]; p.Content != "2" {
+		t.Errorf("the result in the log of the source became %+v", p)
+	}
+	for size, ok := range map[int]bool{maxForkResult: true, maxForkResult + 1: false} {
+		if _, err := replaced(api.ForkResult{CallID: "b", Content: api.Text(strings.Repeat("x", size))}); (err == nil) != ok {
+			t.Errorf("a result of %d bytes: %v", size, err)
+		}
 	}
 }
