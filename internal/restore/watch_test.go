@@ -19,9 +19,11 @@ type parts struct {
 	floor   int64
 	silent  error
 	waiting func() // called before marks are raised
+	asked   int    // calls of Marks
 }
 
 func (p *parts) Marks(context.Context) (least, greatest int64, err error) {
+	p.asked++
 	return min(p.marks[0], p.marks[1]), max(p.marks[0], p.marks[1]), p.silent
 }
 
@@ -110,6 +112,33 @@ func TestOlderCopy(t *testing.T) {
 			t.Errorf("the copy lacks %s, want %d intervals", behind, lost)
 		}
 	}
+}
+
+// While other processes advance the mark, a process neither asks the store nor advances it. It still compares at its
+// start, and while the deployment waits.
+func TestMarkOfOthers(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	a, b := d.process(), d.process()
+	look := func(want int) {
+		t.Helper()
+		before, asked := d.store.marks, d.store.asked
+		if d.look(b, 1); d.store.asked-asked != want || d.store.marks != before {
+			t.Errorf("it asked the store %d times, want %d; marks from %v to %v", d.store.asked-asked, want, before, d.store.marks)
+		}
+	}
+	d.look(a, 20)
+	look(1)
+	for range 3 {
+		d.look(a, 1)
+		look(0)
+	}
+	d.store.marks = [2]int64{}
+	d.look(b, 1)
+	d.waits(b, true)
+	d.bus.revision++
+	look(1)
+	d.waits(b, true)
 }
 
 // One older part of the store stops the deployment.
