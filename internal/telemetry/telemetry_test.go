@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,9 +144,12 @@ func TestBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clean(t)
-			var spans []int // in each request, one at a time
+			var mu sync.Mutex
+			var spans []int // in each request
 			c := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
+				mu.Lock()
+				defer mu.Unlock()
 				spans = append(spans, strings.Count(string(body), `"name":"one"`))
 				w.Header().Set("Content-Type", "application/json")
 			}))
@@ -164,6 +168,8 @@ func TestBatches(t *testing.T) {
 				span.End()
 			}
 			e.Close()
+			mu.Lock()
+			defer mu.Unlock()
 			sum := 0
 			for _, n := range spans {
 				sum += n
