@@ -90,7 +90,7 @@ func (s sweeps) Sweep(ctx context.Context, limit int, delay time.Duration, backl
 	return s.Store.Sweep(ctx, limit, delay, backlog)
 }
 
-// A sweeper reads the backlog once per redelivery delay, not at each pass: six requests, one for each queue.
+// A sweeper reads the backlog once per redelivery delay, not at each pass: six requests, one for each queue of a lane.
 func TestSweepsAskLittle(t *testing.T) {
 	t.Parallel()
 	s := newDeployment(t)
@@ -100,7 +100,7 @@ func TestSweepsAskLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	asked, err := nc.SubscribeSync("$JS.API.CONSUMER.INFO.>")
+	asked, err := nc.SubscribeSync("$JS.API.CONSUMER.INFO.LITTLE_TURNS.*")
 	if err != nil {
 		t.Fatal(err)
 	}

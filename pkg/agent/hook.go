@@ -133,7 +133,7 @@ func (c *checker) hook(place string, a *Agent, h *CompiledHook) {
 	case timeout < 0:
 		c.fault(place+".timeout", "%s is negative: write a duration such as 5s", timeout)
 	case timeout > limit:
-		c.fault(place+".timeout", "%s is too long: a %s hook may take at most %s: set a shorter timeout", timeout, h.point, limit)
+		c.fault(place+".timeout", "%s is too long: a hook at %s may take at most %s: set a shorter timeout", timeout, h.point, limit)
 	}
 	if !slices.Contains([]string{"", "allow", "deny"}, h.OnError) {
 		c.fault(place+".on_error", "it is %q: write allow or deny", h.OnError)
