@@ -44,7 +44,7 @@ func ServeTenant(nc *nats.Conn, prefix, tenant string, tools ...Tool) (stop func
 			errs = append(errs, s.leave())
 		}
 		for _, s := range servers {
-			errs = append(errs, s.finish())
+			s.finish()
 		}
 		// The server has received the replies when Flush returns.
 		if err := nc.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
@@ -120,10 +120,9 @@ func (s *server) leave() error {
 }
 
 // finish waits until every call is answered.
-func (s *server) finish() error {
+func (s *server) finish() {
 	<-s.drained
 	s.calls.Wait()
-	return nil
 }
 
 // take starts one call in a goroutine of its own: the client library calls take sequentially, so a slow call would
