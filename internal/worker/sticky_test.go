@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
+	"github.com/turnpike-dev/turnpike/pkg/bus/natsbus"
 	"github.com/turnpike-dev/turnpike/pkg/model"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
@@ -366,4 +369,64 @@ func TestStickyTurnOfADeadWorker(t *testing.T) {
 			s.t.Errorf("the turns were taken by %v, want w1 and then w2", got)
 		}
 	})
+}
+
+// A worker that is added gets its share of the turns, although each run is sticky: the others publish in the lanes what
+// exceeds theirs, and NATS delivers it to the workers in turn.
+func TestAddedWorkerGetsItsShare(t *testing.T) {
+	t.Parallel()
+	const runs, turns = 48, 60
+	s := newDeployment(t)
+	s.tools["wait"] = tool.Func(func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		select {
+		case <-time.After(30 * time.Millisecond): // most turns wait for models and tools
+		case <-ctx.Done():
+		}
+		return tool.Result{Content: "1"}, nil
+	})
+	nc := testbed.NATS(t)
+	start := func() *natsbus.Bus {
+		b, err := natsbus.Open(t.Context(), nc, natsbus.Config{Prefix: "share"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		cfg := s.config()
+		cfg.Slots, cfg.RedeliveryDelay, cfg.SweepInterval, cfg.HeartbeatInterval, cfg.Without.EagerClaims = 64, time.Minute, time.Second, 100*time.Millisecond, false
+		s.workWith(s.store, b, cfg)
+		return b
+	}
+	b := start()
+	start()
+	var responses []model.Scripted
+	for i := range turns {
+		responses = append(responses, call("wait", fmt.Sprint("c", i)))
+	}
+	responses = append(responses, model.Scripted{Text: "end"})
+	var ids []state.RunID
+	for range runs {
+		id := s.create(state.Limits{MaxTurns: 2 * turns}, []agent.Tool{{Name: "wait"}}, responses...)
+		if err := b.PublishTurn(t.Context(), bus.Turn{Run: id, Version: 1, Priority: state.Normal}, string(id)+":1"); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	s.await(ids[runs-1], "some turns", func(st state.State) bool { return st.Turn > turns/6 })
+	start()
+	last := map[string]int{}
+	for _, id := range ids {
+		s.awaitReason(id, state.EndCompleted)
+		log, err := s.store.Log(t.Context(), id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range log {
+			if e.Worker != "" && e.Turn > turns*2/3 {
+				last[e.Worker]++
+			}
+		}
+	}
+	if n, all := last["w3"], last["w1"]+last["w2"]+last["w3"]; n < all/6 || n > all/2 {
+		t.Errorf("of the last third of all turns the workers have %v, want about a third each", last)
+	}
 }
