@@ -67,7 +67,7 @@ func amongMembers(t *testing.T, test func(s *deployment, l *ledger, cfg worker.C
 		l := &ledger{Store: s.store}
 		cfg := s.config()
 		cfg.RedeliveryDelay, cfg.SweepInterval, cfg.HeartbeatInterval, cfg.ShutdownGrace = 5*time.Second, time.Second, 300*time.Millisecond, time.Second
-		cfg.Without.EagerClaims = false
+		cfg.Without.EagerClaims, cfg.Without.Sticky = false, false
 		test(s, l, cfg)
 	})
 }

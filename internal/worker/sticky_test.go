@@ -392,7 +392,8 @@ func TestAddedWorkerGetsItsShare(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = b.Close() })
 		cfg := s.config()
-		cfg.Slots, cfg.RedeliveryDelay, cfg.SweepInterval, cfg.HeartbeatInterval, cfg.Without.EagerClaims = 64, time.Minute, time.Second, 100*time.Millisecond, false
+		cfg.Slots, cfg.RedeliveryDelay, cfg.SweepInterval, cfg.HeartbeatInterval = 64, time.Minute, time.Second, 100*time.Millisecond
+		cfg.Without.EagerClaims, cfg.Without.Sticky = false, false
 		s.workWith(s.store, b, cfg)
 		return b
 	}
