@@ -251,3 +251,47 @@ func TestReaderAfterTheLastFeedHasEnded(t *testing.T) {
 		close(r.quit)
 	})
 }
+
+// changesWhile returns the types of the changes that a reader gets during act, or the status if a run has changed. store
+// is the store of its feed.
+func (r *runs) changesWhile(store state.Store, act func(*stream.Feeds)) []string {
+	r.t.Helper()
+	feeds := stream.NewFeeds(store, r.bus, slog.New(slog.DiscardHandler), r.quit)
+	h := stream.NewTenantHandler(r.follow(store), store, feeds, stream.Admission{
+		Callers: allowed{}, Quota: limit.NewQuota("streams", "x", 1, 1), Readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}), Log: slog.New(slog.DiscardHandler),
+	})
+	c := access.Caller{Principal: access.Principal{Name: "ann"}, Tenant: r.first.Tenant, Roles: access.Roles()}
+	answer := httptest.NewRecorder()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- h.Get(answer, httptest.NewRequestWithContext(access.NewContext(r.t.Context(), c), http.MethodGet, "/v1/events", nil))
+	}()
+	synctest.Wait()
+	act(feeds)
+	close(r.quit)
+	if err := <-ended; err != nil {
+		r.t.Fatal(err)
+	}
+	return changes(r.t, answer)
+}
+
+// A feed that has lost notices tells its readers so once. It then reads the runs of later notices, also a run whose
+// notice was among the lost ones.
+func TestNoticeAfterAnOverflow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		got := r.changesWhile(r.store, func(feeds *stream.Feeds) {
+			feeds.Changed(r.first.Tenant, r.first.ID)
+			for range 5000 {
+				feeds.Changed(r.first.Tenant, state.RunID(state.RunPrefix+ulid.Make().String()))
+			}
+			time.Sleep(500 * time.Millisecond) // the bubble's clock
+			r.end()
+			time.Sleep(time.Second) // the feed does not list the runs before two seconds have passed
+		})
+		if want := []string{api.ChangesOpen, api.ChangesLost, "completed"}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
