@@ -295,3 +295,24 @@ func TestNoticeAfterAnOverflow(t *testing.T) {
 		}
 	})
 }
+
+// Notices that fit the queue are not lost, however often they repeat: the feed reads all their runs, in parts.
+func TestNoticesThatFit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		got := r.changesWhile(r.store, func(feeds *stream.Feeds) {
+			for range 300 {
+				id := state.RunID(state.RunPrefix + ulid.Make().String())
+				for range 20 {
+					feeds.Changed(r.first.Tenant, id)
+				}
+			}
+			r.end()
+			time.Sleep(time.Second) // the bubble's clock; the feed does not list the runs before two have passed
+		})
+		if want := []string{api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
