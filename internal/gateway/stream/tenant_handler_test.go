@@ -316,3 +316,29 @@ func TestNoticesThatFit(t *testing.T) {
 		}
 	})
 }
+
+// A reader gets a deletion once, although its notice repeats. A run that is missing without such a notice, and that the
+// feed has not sent, is none.
+func TestDeletionIsSentOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		r.end()
+		got := r.changesWhile(r.store, func(feeds *stream.Feeds) {
+			if err := r.store.Delete(t.Context(), r.first.ID); err != nil {
+				t.Fatal(err)
+			}
+			feeds.Changed(r.first.Tenant, r.first.ID)
+			time.Sleep(250 * time.Millisecond) // the bubble's clock; the feed reads the run
+			for range 2 {
+				r.bus.Deleted(r.first.Tenant, r.first.ID)
+				time.Sleep(250 * time.Millisecond)
+			}
+			feeds.Changed(r.first.Tenant, r.first.ID)
+			time.Sleep(250 * time.Millisecond)
+		})
+		if want := []string{api.ChangesOpen, api.RunDeleted}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
