@@ -342,3 +342,32 @@ func TestDeletionIsSentOnce(t *testing.T) {
 		}
 	})
 }
+
+// A notice of a run of another tenant shows the reader neither that run nor its deletion.
+func TestNoticeOfARunOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRunWith(t, func(st *state.State) { st.Tenant = "other" })
+		own := newRun(t)
+		if _, err := r.store.Create(t.Context(), state.NewRun{State: own.first, RedeliveryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		other := r.first.ID
+		r.end()
+		r.first = own.first
+		got := r.changesWhile(r.store, func(feeds *stream.Feeds) {
+			feeds.Changed(own.first.Tenant, other)
+			time.Sleep(250 * time.Millisecond) // the bubble's clock; the feed reads the run
+			if err := r.store.Delete(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+			feeds.Changed(own.first.Tenant, other)
+			time.Sleep(250 * time.Millisecond)
+			r.end()
+			time.Sleep(250 * time.Millisecond)
+		})
+		if want := []string{api.ChangesOpen, "completed"}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
