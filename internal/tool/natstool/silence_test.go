@@ -1,0 +1,84 @@
+package natstool_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
+	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
+	"github.com/turnpike-dev/turnpike/pkg/tool"
+	"github.com/turnpike-dev/turnpike/pkg/toolkit"
+)
+
+// observed is a context that calls waits when a context with a deadline is derived from it. It is nil until a call has
+// received a heartbeat; one goroutine uses it.
+type observed struct {
+	context.Context
+
+	waits func()
+}
+
+func (o *observed) Deadline() (time.Time, bool) {
+	if o.waits != nil {
+		o.waits()
+	}
+	return o.Context.Deadline()
+}
+
+// silent serves a tool whose instance sends one heartbeat, with a progress text, and then replies when reply is called:
+// the reply has reached the server of NATS when reply returns.
+func silent(t *testing.T, nc *nats.Conn, name string) (reply func()) {
+	t.Helper()
+	calls := make(chan *nats.Msg, 1)
+	instances(t, nc, name, func(m *nats.Msg) {
+		calls <- m
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{toolkit.HeartbeatHeader: {"1"}, toolkit.ProgressHeader: {`"begun"`}}})
+	})
+	return func() {
+		answer(<-calls)
+		if err := nc.Flush(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// After a reconnection of the caller, the first missing heartbeats say nothing about the instance: they may have been
+// sent while the caller was disconnected.
+func TestSilenceDuringAReconnection(t *testing.T) {
+	t.Parallel()
+	server := testbed.NATSServer(t)
+	service, err := server.Conn("service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Close)
+	back := make(chan struct{}, 10)
+	caller, err := nats.Connect(server.URL(), nats.ReconnectWait(time.Millisecond), nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	reply := silent(t, service, "t")
+	ctx := &observed{Context: t.Context()}
+	periods := 0
+	r, err := natstool.New(caller, prefix).WithHeartbeat(20*time.Millisecond).Call(ctx, tool.Call{Name: "t", Progress: func(string) {
+		if err := caller.ForceReconnect(); err != nil {
+			t.Error(err)
+		}
+		<-back
+		if err := caller.Flush(); err != nil { // its subscriptions are back
+			t.Error(err)
+		}
+		ctx.waits = func() {
+			if periods++; periods == 2 { // the heartbeats of one period are missing
+				reply()
+			}
+		}
+	}})
+	if err != nil || r.Content != "done" {
+		t.Errorf("Call = %+v, %v, after %d periods, want the answer of the instance", r, err, periods)
+	}
+}
