@@ -13,12 +13,12 @@ import (
 	"github.com/turnpike-dev/turnpike/pkg/toolkit"
 )
 
-// observed is a context that calls waits when a context with a deadline is derived from it. It is nil until a call has
-// received a heartbeat; one goroutine uses it.
+// observed is a context that calls waits when a context with a deadline is derived from it, and checked when its error
+// is read. Both are nil until a call has received a heartbeat; one goroutine uses them.
 type observed struct {
 	context.Context
 
-	waits func()
+	waits, checked func()
 }
 
 func (o *observed) Deadline() (time.Time, bool) {
@@ -26,6 +26,13 @@ func (o *observed) Deadline() (time.Time, bool) {
 		o.waits()
 	}
 	return o.Context.Deadline()
+}
+
+func (o *observed) Err() error {
+	if o.checked != nil {
+		o.checked()
+	}
+	return o.Context.Err()
 }
 
 // silent serves a tool whose instance sends one heartbeat, with a progress text, and then replies when reply is called:
@@ -80,5 +87,22 @@ func TestSilenceDuringAReconnection(t *testing.T) {
 	}})
 	if err != nil || r.Content != "done" {
 		t.Errorf("Call = %+v, %v, after %d periods, want the answer of the instance", r, err, periods)
+	}
+}
+
+// A message that arrives too late for its period, because this process paused, still counts.
+func TestSilenceOfAPausedCaller(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	reply := silent(t, nc, "t")
+	ctx := &observed{Context: t.Context()}
+	r, err := natstool.New(nc, prefix).WithHeartbeat(20*time.Millisecond).Call(ctx, tool.Call{Name: "t", Progress: func(string) {
+		ctx.checked = func() { // the period is over
+			ctx.checked = nil
+			reply()
+		}
+	}})
+	if err != nil || r.Content != "done" {
+		t.Errorf("Call = %+v, %v, want the answer of the instance", r, err)
 	}
 }
