@@ -2,10 +2,12 @@ package natstool_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/turnpike-dev/turnpike/internal/tool/natstool"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -104,5 +106,29 @@ func TestSilenceOfAPausedCaller(t *testing.T) {
 	}})
 	if err != nil || r.Content != "done" {
 		t.Errorf("Call = %+v, %v, want the answer of the instance", r, err)
+	}
+}
+
+// A reply is no heartbeat, although the service copies the headers of the request, or sends no data.
+func TestReplyIsNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	beat := func(name, value string) nats.Header {
+		return nats.Header{toolkit.HeartbeatHeader: {"1"}, name: {value}}
+	}
+	for name, tt := range map[string]struct {
+		reply nats.Msg
+		want  string
+	}{
+		"data":  {nats.Msg{Header: beat("A", "b"), Data: []byte(`{"content":"sold out"}`)}, "sold out"},
+		"code":  {nats.Msg{Header: beat(micro.ErrorCodeHeader, "409")}, "(code 409)"},
+		"error": {nats.Msg{Header: beat(micro.ErrorHeader, "no stock")}, "no stock"},
+		"empty": {nats.Msg{Header: nats.Header{"A": {"b"}}}, "its reply is neither"},
+	} {
+		instances(t, nc, name, func(m *nats.Msg) { _ = m.RespondMsg(&tt.reply) })
+		r, err := natstool.New(nc, prefix).WithHeartbeat(20*time.Millisecond).Call(t.Context(), tool.Call{Name: name})
+		if err != nil || !strings.Contains(r.Content, tt.want) {
+			t.Errorf("%s: Call = %+v, %v, want %q in it", name, r, err, tt.want)
+		}
 	}
 }
