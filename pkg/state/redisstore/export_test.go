@@ -87,3 +87,12 @@ func Options(url string, l Login) (*redis.UniversalOptions, error) {
 	}
 	return o, l.login().apply(o)
 }
+
+// Verdict evaluates the answers of a server to the marker of a message and to the request for confirmation.
+func Verdict(confirm string, marked error, copies any, err error) error {
+	c, bad := parseConfirm(confirm, 0)
+	if bad != nil {
+		return bad
+	}
+	return c.verdict(asked{marked: redis.NewCmdResult("OK", marked), copies: redis.NewCmdResult(copies, err)})
+}
