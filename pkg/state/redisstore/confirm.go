@@ -96,7 +96,7 @@ func (c confirm) verdict(a asked) error {
 	if err = cmp.Or(a.marked.Err(), err); err != nil {
 		return fmt.Errorf("ask Redis how many of its copies have the write: %w", err)
 	}
-	e := state.UnconfirmedError{Want: c.replicas, Within: c.within}
+	e := state.UnconfirmedError{Want: c.replicas, Unsynced: c.aof, Within: c.within}
 	switch got := got.(type) {
 	case int64: // wait
 		e.Have = int(got)

@@ -39,3 +39,31 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// A server that does not say which copies have a write confirms none.
+func TestVerdictWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for _, c := range []struct {
+		confirm string
+		marked  error
+		copies  any
+		err     error
+	}{
+		{"replicas:1", refused, int64(1), nil}, // the answer counts copies of an earlier write
+		{"replicas:1", nil, nil, refused},
+		{"replicas:1", nil, "1", nil},
+		{"aof", refused, []any{int64(1), int64(0)}, nil},
+		{"aof", nil, nil, refused},
+		{"aof", nil, nil, nil},
+		{"aof", nil, int64(1), nil},
+		{"aof", nil, []any{}, nil},
+		{"aof", nil, []any{int64(1)}, nil},
+		{"aof", nil, []any{"1", "0"}, nil},
+	} {
+		err := redisstore.Verdict(c.confirm, c.marked, c.copies, c.err)
+		if err == nil || (c.marked != nil || c.err != nil) && !errors.Is(err, refused) {
+			t.Errorf("%s, marker %v, answer %v, %v: %v", c.confirm, c.marked, c.copies, c.err, err)
+		}
+	}
+}
