@@ -226,6 +226,62 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// The worker makes no retry whose delay would outlast the call: the model reads the tool's own error at once. The same
+// holds for a tool without retries. A retry that the end of the call cuts short is not made.
+func TestRetriesEnd(t *testing.T) {
+	t.Parallel()
+	ended, cut := &observed{}, make(chan struct{})
+	again := func(after time.Duration) func(context.Context, struct{}) (string, error) {
+		return func(ctx context.Context, _ struct{}) (string, error) {
+			ended.note(ctx)
+			return "", fmt.Errorf("not now: %w", turnpike.Again(errors.New("busy"), after))
+		}
+	}
+	tools := []turnpike.Tool{
+		turnpike.NewTool("late", "", again(time.Hour), turnpike.Idempotent(), turnpike.Retries(5), turnpike.Timeout(3*time.Second)),
+		turnpike.NewTool("once", "", again(0), turnpike.Idempotent()),
+		turnpike.NewTool("cut", "", func(context.Context, struct{}) (string, error) {
+			defer close(cut)
+			return "", turnpike.Again(errors.New("busy"), time.Minute)
+		}, turnpike.Idempotent(), turnpike.Retries(1)),
+	}
+	d := open(t, func(o *turnpike.Options) { o.Tools = tools })
+	start := func(used turnpike.Tool) *turnpike.Run {
+		t.Helper()
+		name := turnpike.Use(used)[0].Name
+		a := agentOf("a-"+name, calls(name, struct{}{}), model.Scripted{Text: "end"})
+		a.Tools = turnpike.Use(used)
+		put(t, d.Client, a)
+		return submit(t, d.Client, turnpike.Submission{Agent: a.Name, Input: "go"})
+	}
+	for _, used := range tools[:2] {
+		r := start(used)
+		if i, err := r.Wait(t.Context()); err != nil || i.Status != "completed" {
+			t.Fatal(i.Status, i.Error, err)
+		}
+		all, err := r.History(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if m.Role == state.RoleTool && m.Parts[0].Content != "not now: busy" {
+				t.Errorf("the model reads %q, want the error of the tool", m.Parts[0].Content)
+			}
+		}
+	}
+	if len(ended.keys) != 2 {
+		t.Errorf("%d calls, want one of each tool", len(ended.keys))
+	}
+	r := start(tools[2])
+	<-cut
+	if err := r.Cancel(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := r.Wait(t.Context()); err != nil || i.Status != "cancelled" {
+		t.Errorf("the run is %s, %v; want it cancelled", i.Status, err)
+	}
+}
+
 // One tool serves concurrent calls of many runs.
 func TestToolIsConcurrent(t *testing.T) {
 	t.Parallel()
