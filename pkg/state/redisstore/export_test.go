@@ -96,3 +96,13 @@ func Verdict(confirm string, marked error, copies any, err error) error {
 	}
 	return c.verdict(asked{marked: redis.NewCmdResult("OK", marked), copies: redis.NewCmdResult(copies, err)})
 }
+
+// Question returns the commands that request the confirmation of a message.
+func Question(ctx context.Context, confirm string, within time.Duration, pipe redis.Pipeliner) (marked, copies []any, err error) {
+	c, err := parseConfirm(confirm, within)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := c.ask(ctx, pipe, "marker")
+	return a.marked.Args(), a.copies.Args(), nil
+}

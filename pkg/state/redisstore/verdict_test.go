@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/turnpike-dev/turnpike/pkg/state"
 	"github.com/turnpike-dev/turnpike/pkg/state/redisstore"
@@ -64,6 +65,23 @@ func TestVerdictWithoutAnAnswer(t *testing.T) {
 		err := redisstore.Verdict(c.confirm, c.marked, c.copies, c.err)
 		if err == nil || (c.marked != nil || c.err != nil) && !errors.Is(err, refused) {
 			t.Errorf("%s, marker %v, answer %v, %v: %v", c.confirm, c.marked, c.copies, c.err, err)
+		}
+	}
+}
+
+// A server is asked for its own copy on disk only with aof, and always for the replicas. The marker expires.
+func TestQuestion(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{}) // it does not connect
+	t.Cleanup(func() { _ = rdb.Close() })
+	for confirm, want := range map[string][]any{
+		"replicas:2": {"wait", 2, int64(250)},
+		"aof":        {"waitaof", 1, 0, int64(250)},
+		"aof:3":      {"waitaof", 1, 3, int64(250)},
+	} {
+		marked, copies, err := redisstore.Question(t.Context(), confirm, 250*time.Millisecond, rdb.Pipeline())
+		if diff := cmp.Diff([][]any{{"set", "marker", 1, "px", int64(60_000)}, want}, [][]any{marked, copies}); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", confirm, err, diff)
 		}
 	}
 }
