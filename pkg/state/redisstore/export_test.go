@@ -106,3 +106,10 @@ func Question(ctx context.Context, confirm string, within time.Duration, pipe re
 	a := c.ask(ctx, pipe, "marker")
 	return a.marked.Args(), a.copies.Args(), nil
 }
+
+// WaitsForAOF reports whether a server of a version has WAITAOF.
+func WaitsForAOF(version string) bool {
+	info := &redis.InfoCmd{}
+	info.SetVal(map[string]map[string]string{"Server": {"redis_version": version}})
+	return waitsForAOF(info)
+}

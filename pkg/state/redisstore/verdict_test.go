@@ -85,3 +85,13 @@ func TestQuestion(t *testing.T) {
 		}
 	}
 }
+
+// Servers have WAITAOF since version 7.2.
+func TestServersWithWAITAOF(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"7.2.0": true, "7.2.4": true, "7.10.1": true, "8.0.0": true, "7.1.9": false, "7.0.15": false, "6.2.14": false, "6.9": false, "": false, "x": false} {
+		if got := redisstore.WaitsForAOF(version); got != want {
+			t.Errorf("%q: %t, want %t", version, got, want)
+		}
+	}
+}
