@@ -252,8 +252,8 @@ func TestReaderAfterTheLastFeedHasEnded(t *testing.T) {
 	})
 }
 
-// changesWhile returns the types of the changes that a reader gets during act, or the status if a run has changed. store
-// is the store of its feed.
+// changesWhile returns the types of the changes that a reader gets during act, or the status if a run has changed.
+// store is that of its feed.
 func (r *runs) changesWhile(store state.Store, act func(*stream.Feeds)) []string {
 	r.t.Helper()
 	feeds := stream.NewFeeds(store, r.bus, slog.New(slog.DiscardHandler), r.quit)
