@@ -26,7 +26,7 @@ func (t *Turn) reuse() {
 			known = answered(t.s.Log)
 		}
 		if r, ok := known[sign(o.Name, o.Arguments)]; ok {
-			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: r.Content, Images: r.Images, Files: r.Files, Reused: true}, false)
+			t.result(ToolResult{CallID: o.ID, Name: o.Name, Content: r.Content, Images: r.Images, Files: r.Files, Origin: r.Origin, Reused: true}, false)
 		}
 	}
 }

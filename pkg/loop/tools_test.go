@@ -146,8 +146,8 @@ func TestEditedCallIsReusedAsEditedBehindCheckpoint(t *testing.T) {
 	}
 }
 
-// A result that is reused has the images and files of the first.
-func TestReusedResultHasImagesAndFiles(t *testing.T) {
+// A result that is reused has the images, files and origin of the first.
+func TestReusedResultHasWhatTheFirstHad(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(agent.Tool{Name: "t", Idempotent: true})}, state.Limits{})
 	r.begin(loop.TurnBegan{})
@@ -155,11 +155,12 @@ func TestReusedResultHasImagesAndFiles(t *testing.T) {
 	first := ok("c1", "a page")
 	first.Images = []state.Image{{MediaType: "image/png", Data: "AAAA"}}
 	first.Files = []state.Part{{Type: state.PartFile, FileID: "f", MediaType: "application/pdf"}}
+	first.Origin = state.OriginWeb
 	r.finishTools(first)
 	r.begin(loop.TurnBegan{})
 	r.respond(calls("t"))
 	view := state.View(r.s.Log)
-	if p := view[len(view)-1].Parts[0]; r.reused() != "c1=a page" || !cmp.Equal(p.Images, first.Images) || !cmp.Equal(p.Files, first.Files) {
+	if p := view[len(view)-1].Parts[0]; r.reused() != "c1=a page" || !cmp.Equal(p.Images, first.Images) || !cmp.Equal(p.Files, first.Files) || p.Origin != first.Origin {
 		t.Errorf("reused %q, and the history has %s", r.reused(), dump(p))
 	}
 }
