@@ -85,6 +85,9 @@ func TestStats(t *testing.T) {
 	if err != nil || len(old.Items) != 0 {
 		t.Errorf("figures of another day: %+v, %v", old.Items, err)
 	}
+	if old.Step != api.StepHour {
+		t.Errorf("the default step is %q", old.Step)
+	}
 }
 
 // hourly is a store with a run in each hour.
@@ -103,7 +106,7 @@ func TestStatsOfManyHours(t *testing.T) {
 	s := (&deployment{t: t}).over(hourly{memstore.New(memstore.Config{})}, membus.New())
 	from := time.Date(2026, 1, 1, 22, 0, 0, 0, time.UTC)
 	for step, want := range map[string][]int64{api.StepHour: slices.Repeat([]int64{1}, 51), api.StepDay: {2, 24, 24, 1}, api.StepAll: {51}} {
-		stats, err := s.client.Stats(t.Context(), api.StatsQuery{From: from.Add(time.Minute), To: from.Add(50*time.Hour + time.Minute), Step: step})
+		stats, err := s.client.Stats(t.Context(), api.StatsQuery{From: from.Add(time.Minute), To: from.Add(50*time.Hour + time.Minute), By: "agent", Step: step})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,6 +119,9 @@ func TestStatsOfManyHours(t *testing.T) {
 		}
 		if !slices.Equal(got, want) || !stats.From.Equal(from) || !stats.To.Equal(from.Add(51*time.Hour)) {
 			t.Errorf("step %s: runs %v from %v to %v, want %v", step, got, stats.From, stats.To, want)
+		}
+		if stats.Step != step || stats.By != "agent" {
+			t.Errorf("step %s by agent: the answer is with step %q by %q", step, stats.Step, stats.By)
 		}
 	}
 }

@@ -87,6 +87,19 @@ func TestForkReplacesResults(t *testing.T) {
 	if p := both.Parts[1]; p.Content != "2" {
 		t.Errorf("the result in the log of the source became %+v", p)
 	}
+	for at, r := range map[string]api.ForkResult{
+		".images": {Images: []state.Image{image, {MediaType: "image/png", Data: "?"}}},
+		".files":  {Files: []state.Part{text, {Type: state.PartFile}}},
+	} {
+		r.CallID, r.Content = "b", []byte(`"no"`)
+		got, err := replaced(r)
+		if err == nil || !strings.Contains(err.Error(), "tool_results[0]"+at) {
+			t.Errorf("invalid %s: %v", at, err)
+		}
+		if diff := cmp.Diff(both, got); diff != "" {
+			t.Errorf("invalid %s: the message with the results:\n%s", at, diff)
+		}
+	}
 	for size, ok := range map[int]bool{maxForkResult: true, maxForkResult + 1: false} {
 		if _, err := replaced(api.ForkResult{CallID: "b", Content: api.Text(strings.Repeat("x", size))}); (err == nil) != ok {
 			t.Errorf("a result of %d bytes: %v", size, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Accepted input reads back unchanged from its transcript, with the instructions once. Provider-specific data
@@ -41,6 +42,22 @@ func FuzzInput(f *testing.F) {
 			t.Fatalf("%s:\n%s", raw, diff)
 		}
 	})
+}
+
+// Callers may mark what came from outside, but nothing as said by a person: rules about foreign content would skip it.
+func TestOriginOfInput(t *testing.T) {
+	t.Parallel()
+	for origin, want := range map[string]state.Origin{"web": state.OriginWeb, "agent": state.OriginAgent, "tool": "", "person": "", "": ""} {
+		messages, err := inputOf([]byte(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"t"}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":"r","origin":"`+origin+`"}]}]`), "")
+		if err != nil {
+			t.Errorf("origin %q: %v", origin, err)
+		} else if got := messages[len(messages)-1].Parts[0].Origin; got != want {
+			t.Errorf("origin %q became %q, want %q", origin, got, want)
+		}
+	}
+	if _, err := inputOf([]byte(`[{"role":"user","parts":[{"type":"text","text":"x","origin":"me"}]}]`), ""); err == nil {
+		t.Error("an unknown origin is accepted")
+	}
 }
 
 var sameJSON = cmp.FilterValues(func(a, b json.RawMessage) bool {
