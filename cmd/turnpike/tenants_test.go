@@ -31,6 +31,31 @@ func TestSecretsOfTenants(t *testing.T) {
 	}
 }
 
+// The words none, any, default and own have their meaning alone only, else they are names like others.
+func TestWordsOfTenantLists(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ given, want []string }{
+		{[]string{"none"}, []string{}},
+		{[]string{"any"}, nil},
+		{[]string{}, []string{}},
+		{[]string{"none", "a"}, []string{"none", "a"}},
+		{[]string{"any", "a"}, []string{"any", "a"}},
+		{[]string{"a", "none"}, []string{"a", "none"}},
+	} {
+		if diff := cmp.Diff(c.want, listOf(c.given)); diff != "" {
+			t.Errorf("%q:\n%s", c.given, diff)
+		}
+	}
+	if diff := cmp.Diff([]api.TenantStream{{Name: "default"}, {Name: "LOGS"}}, streamsOf([]string{"default", "LOGS"})); diff != "" {
+		t.Errorf("streams:\n%s", diff)
+	}
+	var s api.TenantSettings
+	(&tenantsPutCmd{Secret: []string{"own", "CRM"}}).change(&s)
+	if diff := cmp.Diff([]api.TenantSecret{{Name: "own"}, {Name: "CRM"}}, s.Secrets); diff != "" {
+		t.Errorf("secrets:\n%s", diff)
+	}
+}
+
 // A list that is given replaces the list before, and those without a flag stay. That matters most for the secrets of
 // the webhook: one that has leaked must not sign events any longer.
 func TestTenantListsAreReplaced(t *testing.T) {
