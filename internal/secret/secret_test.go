@@ -34,6 +34,9 @@ func TestRedact(t *testing.T) {
 	if got := secret.Redact("abc", "abc", ""); got != "abc" {
 		t.Errorf("Redact = %s: a value too short for a secret must stay", got)
 	}
+	if got := secret.Redact("x abcd", "abcd"); got != "x [redacted]" {
+		t.Errorf("Redact = %s: the shortest secret must not stay", got)
+	}
 }
 
 // No form of a secret remains, whatever the secret is and wherever it appears.

@@ -192,7 +192,11 @@ func TestImportRefuses(t *testing.T) {
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"redacted_thinking","data":"x"}]}]}`:                                         `messages[0].content[0].type: a block of type "redacted_thinking"`,
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"document","source":{"type":"url","url":"https://example.com/x.pdf"}}]}]}]}`: `content[0].content[0]: a tool_result cannot have a block of type "document"`,
 		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"search_result","text":"x"}]}]}]}`:                                           `content[0].content[0]: a tool_result cannot have a block of type "search_result"`,
-		`{"format":"anthropic","system":[{"type":"image"}],"messages":[]}`: "system[0] is not a text",
+		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"image","source":{"type":"file","media_type":"image/png","data":"AAAA"}}]}]}`:                                                   "content[0].source: the image has neither a url nor base64",
+		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"AAAA"}}]}]}`:                                                                          "content[0].source: the image has neither a url nor base64",
+		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png"}}]}]}`:                                                               "content[0].source: the image has neither a url nor base64",
+		`{"format":"anthropic","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url"}}]}]}`:                                                                                           "content[0].source.url: ",
+		`{"format":"anthropic","system":[{"type":"image"}],"messages":[]}`:                                                                                                                                   "system[0] is not a text",
 	} {
 		var d transcript.Document
 		if err := json.Unmarshal([]byte(doc), &d); err != nil {

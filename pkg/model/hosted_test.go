@@ -126,6 +126,21 @@ func TestHosting(t *testing.T) {
 	}
 }
 
+// Only uses become text, not other parts whose id is the same, or missing as that of the use.
+func TestHostingKeepsOtherParts(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "1"} {
+		r := Request{Model: "gpt-5-mini", Messages: []state.Message{{Role: state.RoleAssistant, Parts: []state.Part{
+			{Type: state.PartText, ID: id, Text: "before"}, {Type: state.PartProviderTool, ID: id, Name: WebSearch, Content: "T"}, {Type: state.PartToolCall, ID: id, Name: "t", Arguments: "{}"},
+		}}}}
+		out, intact := r.Hosting("openai")
+		got := out.Messages[0].Parts
+		if intact || len(got) != 3 || got[0].Text != "before" || !strings.HasSuffix(got[1].Text, "T\n]\n") || got[2].Type != state.PartToolCall {
+			t.Errorf("id %q: the parts became %+v, intact %v", id, got, intact)
+		}
+	}
+}
+
 // Uses cost the price in the operator's file, or else the list price of the model's maker.
 func TestPricesOfUses(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package exchange_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -109,6 +110,25 @@ func TestLimitOfABody(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A body that is processed while it arrives takes the memory of its buffers only, whether it states its length or not.
+func TestMemoryOfAStream(t *testing.T) {
+	t.Parallel()
+	for _, announced := range []int64{1000, -1} {
+		memory := exchange.NewMemory(1<<20, 1<<20)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/files", bytes.NewReader(make([]byte, 1000)))
+		r.ContentLength = announced
+		r, release := exchange.Receive(httptest.NewRecorder(), r, memory)
+		if err := exchange.AdmitStream(r, "acme", 1000, 10); err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		if n != 1000 || err != nil || memory.InUse() != 10 {
+			t.Errorf("length %d: %d bytes were read, %v; %v bytes are in use, want 10", announced, n, err, memory.InUse())
+		}
+		release()
 	}
 }
 
