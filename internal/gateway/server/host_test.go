@@ -38,6 +38,7 @@ func TestHostOnLoopback(t *testing.T) {
 		"localhost.example":     403,
 		"127.0.0.1.example":     403,
 		"x.turnpike.example":    403,
+		"gateway:7070":          403, // a service of a cluster is not on this machine
 	} {
 		for _, path := range []string{"/v1/agents", "/ui/", "/metrics"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
@@ -55,9 +56,20 @@ func TestHostOnLoopback(t *testing.T) {
 			}
 		}
 	}
-	// A listener for other machines accepts any host name.
+	// That callers authenticate does not make any name safe on this machine.
 	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodGet, "http://turnpike.svc/v1/agents", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://evil.example/v1/agents", nil)
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv6loopback, Port: 7070}))
+	guarded, err := gateway.New(memstore.New(memstore.Config{}), membus.New(), gateway.Config{Auth: noAuth{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if guarded.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden {
+		t.Errorf("evil.example at a gateway with authentication = %d", w.Code)
+	}
+	// A listener for other machines accepts any host name.
+	w = httptest.NewRecorder()
+	r = httptest.NewRequest(http.MethodGet, "http://turnpike.svc/v1/agents", nil)
 	if g.Handler().ServeHTTP(w, r); w.Code != http.StatusOK {
 		t.Errorf("beyond loopback = %d", w.Code)
 	}
