@@ -358,6 +358,7 @@ func TestProbeOutcomes(t *testing.T) {
 		answer  tool.Result
 		wait    time.Duration // since the start of the call
 		takes   time.Duration // until the probe answers
+		again   bool          // the call was started again after a probe
 		result  string
 		started bool // stays
 		delay   time.Duration
@@ -368,6 +369,9 @@ func TestProbeOutcomes(t *testing.T) {
 		"not done yet":      {answer: tool.ProbeNotDone(false), started: true, delay: 4 * time.Second},
 		"asked too early":   {answer: tool.ProbeNotDone(false), wait: 3 * time.Second, takes: 2 * time.Second, started: true, delay: time.Second},
 		"unknown":           {answer: tool.Result{Content: "?"}, started: true},
+		"done again":        {answer: tool.ProbeDone(tool.Result{Content: "PAID"}), again: true, result: "PAID"},
+		"refused again":     {answer: tool.ProbeNotDone(true), again: true, started: true},
+		"not done again":    {answer: tool.ProbeNotDone(false), again: true, started: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -377,6 +381,9 @@ func TestProbeOutcomes(t *testing.T) {
 					return tt.answer, nil
 				}))
 				time.Sleep(tt.wait) // the bubble's clock
+				start := s.turn.Starts["c1"]
+				start.Again = tt.again
+				s.turn.Starts["c1"] = start
 				began, err := s.probe()
 				if tt.delay > 0 {
 					if p, ok := errors.AsType[*effect.PostponedError](err); !ok || p.Delay != tt.delay || !errors.Is(err, effect.ErrRelease) {

@@ -1,9 +1,12 @@
 package mcptool
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/turnpike-dev/turnpike/internal/secret"
+	"github.com/turnpike-dev/turnpike/internal/tool/confine"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/tool"
 )
@@ -120,5 +124,22 @@ func TestTailRedactsBeforeItCuts(t *testing.T) {
 	left := strings.ReplaceAll(w.String(), secret.Redacted+".", "")
 	if !strings.HasSuffix("."+secret.Redacted+".", left) || len(w.String()) > maxComplaint {
 		t.Errorf("tail = %d bytes, with %q", len(w.String()), left)
+	}
+}
+
+// What a program wrote before it ended explains a failure, but not the end of a call that its caller gave up.
+func TestComplaintOfAnEndedProgram(t *testing.T) {
+	t.Parallel()
+	p := &process{own: &confine.Process{}, said: &tail{secrets: secret.New()}, done: make(chan struct{})}
+	close(p.done)
+	if err := (&session{process: p}).explainText(io.EOF); !errors.Is(err, io.EOF) || err.Error() != "EOF" {
+		t.Errorf("a program that wrote nothing: %v", err)
+	}
+	_, _ = p.said.Write([]byte("no disk"))
+	for cause, explained := range map[error]bool{io.EOF: true, context.Canceled: false, context.DeadlineExceeded: false} {
+		err := (&session{process: p}).explainText(fmt.Errorf("call: %w", cause))
+		if !errors.Is(err, cause) || strings.Contains(err.Error(), "no disk") != explained {
+			t.Errorf("%v becomes %q", cause, err)
+		}
 	}
 }
