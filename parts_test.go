@@ -262,6 +262,35 @@ func TestSecondWithMetrics(t *testing.T) {
 	}
 }
 
+// The replies of NATS arrive below the prefix that the user may subscribe to.
+func TestInbox(t *testing.T) {
+	t.Parallel()
+	url := testbed.NATSServer(t).URL()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	replies, err := nc.SubscribeSync("_mine.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := turnpike.Open(t.Context(), turnpike.Options{NATS: turnpike.NATS{URL: url, Login: turnpike.NATSLogin{Inbox: "_mine"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	if err := nc.Flush(); err != nil { // the replies until now have arrived
+		t.Fatal(err)
+	}
+	if n, _, err := replies.Pending(); n == 0 || err != nil {
+		t.Errorf("%d replies arrived below the prefix, %v", n, err)
+	}
+}
+
 // Gateways authenticate callers by the program's Auth.
 func TestAuth(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/internal/credential/natslogin"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
 	"github.com/turnpike-dev/turnpike/internal/doctor"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -28,7 +30,11 @@ func TestDoctorNamesSkippedChecks(t *testing.T) {
 			deploy.Config{NATSURL: nats, RedisURL: "redis://127.0.0.1:1", Prefix: "skips"},
 			[]string{"store: restore", "store: lost runs", "Redis does not answer"},
 		},
-		"neither":    {deploy.Config{NATSURL: "nats://127.0.0.1:1", Prefix: "skips"}, []string{"nats: writes", "store: writes", "agents"}},
+		"neither": {deploy.Config{NATSURL: "nats://127.0.0.1:1", Prefix: "skips"}, []string{"nats: writes", "store: writes", "agents"}},
+		"no login": {
+			deploy.Config{NATSURL: nats, NATSLogin: natslogin.Login{NKey: credential.Value{Name: "TURNPIKE_NATS_NKEY", Text: "none"}}, Prefix: "skips"},
+			[]string{"nats: writes", "redis", "store", "agents", "the login at NATS is not valid"},
+		},
 		"no streams": {deploy.Config{NATSURL: nats, Prefix: "skips"}, []string{"store: writes", "agents", "no streams"}},
 	} {
 		f := found(t, c.cfg, "skipped")
