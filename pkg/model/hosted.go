@@ -89,7 +89,7 @@ func domains(v any) string {
 		return fmt.Sprintf("it has %d domains, at most %d are allowed: remove some", len(list), maxDomains)
 	}
 	for _, d := range list {
-		if text, ok := d.(string); !ok || !domainPattern.MatchString(text) {
+		if text, _ := d.(string); !domainPattern.MatchString(text) {
 			return fmt.Sprintf("%.80q is not a domain: write it without https://, such as example.com", fmt.Sprint(d))
 		}
 	}

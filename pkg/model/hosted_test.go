@@ -35,6 +35,7 @@ func TestCheckTool(t *testing.T) {
 		{provider: "anthropic", model: "claude-haiku-4-5", tool: WebSearch, settings: `[]`, want: "settings"},
 		{provider: "anthropic", model: "claude-haiku-4-5", tool: CodeExecution, settings: `{"container":"x"}`, want: "settings.container"},
 		{provider: "openai", model: "gpt-5-mini", tool: WebSearch, settings: `{"search_context_size":"low","external_web_access":false}`},
+		{provider: "anthropic", model: "claude-haiku-4-5", tool: WebSearch, settings: `{"allowed_domains":["a.example",7],"user_location":{"city":7}}`, want: "settings.allowed_domains settings.user_location"},
 		{provider: "openai", model: "gpt-5-mini", tool: WebSearch, settings: `{"blocked_domains":["a.example"],"search_context_size":"huge"}`, want: "settings.blocked_domains settings.search_context_size"},
 		{provider: "openai", model: "gpt-5-mini", tool: CodeExecution, settings: `{"file_ids":["x"]}`, want: "settings.file_ids"},
 		{provider: "openai", model: "gpt-5-mini", tool: WebFetch, want: "name"},
