@@ -80,6 +80,10 @@ type dying struct {
 }
 
 func (m dying) Next(ctx context.Context) (bus.TurnDelivery, error) {
+	if isClosed(m.dead) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -180,7 +184,7 @@ type slow struct{ bus.TurnQueue }
 
 func (q slow) Next(ctx context.Context) (bus.TurnDelivery, error) {
 	select {
-	case <-time.After(time.Second):
+	case <-time.After(listen/2 + listen/20): // not at the moment at which a test begins
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
