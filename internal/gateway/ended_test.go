@@ -33,7 +33,7 @@ func TestStreamsEndWithRun(t *testing.T) {
 
 	patient, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	ask := func(method, path, body string) *http.Response {
+	ask := func(method, path, body string) (answer io.Reader, status int) {
 		r, err := http.NewRequestWithContext(patient, method, s.url+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -43,18 +43,19 @@ func TestStreamsEndWithRun(t *testing.T) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
+		return resp.Body, resp.StatusCode
 	}
-	ends := func(when, path string, resp *http.Response) {
+	ends := func(when, path string, events io.Reader) {
 		t.Helper()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		if _, err := io.Copy(io.Discard, events); err != nil {
 			t.Errorf("%s %s: %v", path, when, err)
 		}
 	}
 	streams := []string{"/v1/runs/" + run["id"].(string) + "/events", "/v1/events"}
-	var open []*http.Response
+	var open []io.Reader
 	for _, path := range streams {
-		open = append(open, ask("GET", path, ""))
+		events, _ := ask("GET", path, "")
+		open = append(open, events)
 	}
 	stop()
 	if err := <-ran; err != nil {
@@ -62,9 +63,10 @@ func TestStreamsEndWithRun(t *testing.T) {
 	}
 	for i, path := range streams {
 		ends("that was open", path, open[i])
-		ends("that came later", path, ask("GET", path, ""))
+		later, _ := ask("GET", path, "")
+		ends("that came later", path, later)
 	}
-	if resp := ask("POST", "/v1/runs?wait=10m", `{"agent": "hello", "input": "x"}`); resp.StatusCode != http.StatusAccepted {
-		t.Errorf("a request that waits: %s", resp.Status)
+	if _, status := ask("POST", "/v1/runs?wait=10m", `{"agent": "hello", "input": "x"}`); status != http.StatusAccepted {
+		t.Errorf("a request that waits: %d", status)
 	}
 }
