@@ -60,7 +60,7 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// A provider that cannot be used is reported at the start, unless the process is told to stop meanwhile.
+// The process reports a provider that it cannot use at the start, unless it must stop meanwhile.
 func TestWarnOfProvider(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

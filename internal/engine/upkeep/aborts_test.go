@@ -40,7 +40,7 @@ type pinged struct {
 func (p *pinged) InProgress() error { p.n++; return nil }
 
 // A renewal reports an abort or an interrupt whose message was lost, and keeps the turn's message from being delivered
-// again. A turn that ends its run because of an abort goes on.
+// again. A turn that ends its run because of an abort continues.
 func TestRenewalReportsAborts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -98,14 +98,14 @@ func TestInterruptsAskTheStore(t *testing.T) {
 			leases.HearAbort(tt.abort)
 			synctest.Wait()
 			if store.asked != min(tt.want, 1) {
-				t.Errorf("%s: the store is asked %d times at once", name, store.asked)
+				t.Errorf("%s: the worker asks the store %d times at once", name, store.asked)
 			}
 			time.Sleep(slowly / 2) // the store is being asked
 			leases.HearAbort(tt.abort)
 			time.Sleep(slowly - slowly/2)
 			synctest.Wait()
 			if store.asked != tt.want {
-				t.Errorf("%s: the store is asked %d times after its first answer, want %d", name, store.asked, tt.want)
+				t.Errorf("%s: the worker asks the store %d times after its first answer, want %d", name, store.asked, tt.want)
 			}
 			time.Sleep(3 * slowly)
 			if store.count() != tt.want || ctx.Err() != nil {

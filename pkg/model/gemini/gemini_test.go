@@ -153,7 +153,7 @@ func TestErrors(t *testing.T) {
 		"malformed call":           {200, stream(piece("", `,"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print("`)), model.Overloaded, 0},
 		"signature":                {200, stream(piece("", `,"finishReason":"MISSING_THOUGHT_SIGNATURE"`)), model.InvalidRequest, 0},
 		"unfinished":               {200, stream(piece(`{"text":"a"}`, "")), model.Transport, 0},
-		"call that goes on":        {200, stream(piece(`{"functionCall":{"name":"f","willContinue":true}}`, stop)), model.Transport, 0},
+		"call that continues":      {200, stream(piece(`{"functionCall":{"name":"f","willContinue":true}}`, stop)), model.Transport, 0},
 		"call in call":             {200, stream(piece(`{"functionCall":{"name":"f","willContinue":true}},{"functionCall":{"name":"g","args":{}}}`, stop)), model.Transport, 0},
 		"arguments without a call": {200, stream(piece(`{"functionCall":{"partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop)), model.Transport, 0},
 		"not JSON":                 {200, stream("garbage", piece(`{"text":"a"}`, stop)), model.Transport, 0},

@@ -69,7 +69,7 @@ func TestVerdictWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A server is asked for its own copy on disk only with aof, and always for the replicas. The marker expires.
+// The store asks a server for its own copy on disk only with aof, and always for the replicas. The marker expires.
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{}) // it does not connect
