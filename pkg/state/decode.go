@@ -70,7 +70,8 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 	case 16:
 		e.Detail = u.Text()
 	case 17:
-		e.By = wire.Any[*By](&u.Unpacker)
+		e.By = new(By)
+		u.by(e.By)
 	case 18:
 		e.Requesters = append(e.Requesters, u.Text())
 	case 19:
@@ -212,6 +213,21 @@ func (u *unpacker) part(p *Part, callID string) {
 			p.Bytes = in.Num()
 		case 18:
 			p.Files = wire.Any[[]Part](&in.Unpacker)
+		}
+	}
+	u.Check(in.OK())
+}
+
+func (u *unpacker) by(to *By) {
+	in := unpack(u.Text())
+	for in.Next() {
+		switch in.Field() {
+		case 1:
+			to.Principal = in.Text()
+		case 2:
+			to.Tenant = in.Text()
+		case 3:
+			to.Via = in.Text()
 		}
 	}
 	u.Check(in.OK())

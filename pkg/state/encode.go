@@ -48,7 +48,9 @@ func (p *packer) entry(e *Entry) {
 	}
 	p.YesOr(15, e.IsError)
 	p.TextOr(16, e.Detail)
-	p.Any(17, e.By, e.By != nil)
+	if e.By != nil {
+		p.by(17, e.By)
+	}
 	p.Texts(18, e.Requesters)
 	p.WordOr(19, stopReasons, e.StopReason)
 	p.NumOr(20, int64(e.FailedCalls))
@@ -145,6 +147,14 @@ func (p *packer) part(field int, part *Part, callID string) {
 	p.TextOr(16, part.FileID)
 	p.NumOr(17, part.Bytes)
 	p.Any(18, part.Files, len(part.Files) > 0)
+	p.Close(start)
+}
+
+func (p *packer) by(field int, by *By) {
+	start := p.Open(field)
+	p.TextOr(1, by.Principal)
+	p.TextOr(2, by.Tenant)
+	p.TextOr(3, by.Via)
 	p.Close(start)
 }
 
