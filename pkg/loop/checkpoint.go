@@ -30,7 +30,7 @@ func Checkpoint(s state.State, a *agent.Agent, at state.Time) (state.State, bool
 	c.Answer = LastAnswer(s.Log)
 	c.Calls = allMade(s.Log)
 	t.seenFiles(c)
-	t.append(state.Entry{Type: state.EntryCheckpoint, Checkpoint: c})
+	t.append(&state.Entry{Type: state.EntryCheckpoint, Checkpoint: c})
 	return t.s, true
 }
 

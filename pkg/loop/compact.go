@@ -271,7 +271,7 @@ func (t *Turn) compact(p plan, remark string, e state.Entry, of state.Origin) {
 		}
 	}
 	if len(gone) > 0 {
-		t.append(e)
+		t.append(&e)
 	}
 }
 

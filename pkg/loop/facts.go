@@ -34,4 +34,4 @@ func (r Reflection) entry() state.Entry {
 
 // Emit appends a fact to the log, before the entries of later steps of the turn. Readers get the event once
 // the store has the entry.
-func (t *Turn) Emit(f Fact) { t.append(f.entry()) }
+func (t *Turn) Emit(f Fact) { t.append(new(f.entry())) }

@@ -82,7 +82,7 @@ func (t *Turn) withdraw(text string, spent state.Usage) {
 		e.Usage = &spent
 	}
 	if e.Message != nil || e.Usage != nil {
-		t.append(e)
+		t.append(&e)
 	}
 }
 
@@ -170,7 +170,7 @@ func (t *Turn) cutShort(ev Aborted) Decision {
 		if ev.Spent != (state.Usage{}) {
 			r.Usage = ev.Spent
 		}
-		t.respond(r, 0, max(0, ev.Failed-1), 0)
+		t.respond(&r, 0, max(0, ev.Failed-1), 0)
 	} else {
 		t.withdraw(ev.Partial, ev.Spent)
 		t.s.ModelRequests += ev.Failed

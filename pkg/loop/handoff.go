@@ -78,7 +78,7 @@ func (l *ruled) handedOff(t *Turn, ev AgentFound) Decision {
 		t.stamp(&m, 0)
 		e.Messages = []state.Message{m}
 	}
-	t.append(e)
+	t.append(&e)
 	t.s.Fallback, t.s.FallbackBase, t.s.Failures, t.s.Recoveries = 0, 0, 0, 0
 	t.s.LoopState, t.s.Compacted = state.LoopState{}, false
 	return t.Next(state.HandedOff, fmt.Sprintf("from %s@%d to %s@%d", from.Name, from.Version, ev.Agent.Name, ev.Agent.Version))

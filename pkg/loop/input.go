@@ -108,11 +108,11 @@ func (t *Turn) inputChecked(ev HooksAnswered) (Decision, bool) {
 		default:
 			continue
 		}
-		t.append(e)
+		t.append(&e)
 		changed = true
 	}
 	if !changed {
-		t.append(state.Entry{Type: state.EntryChecked, Detail: "allowed"})
+		t.append(&state.Entry{Type: state.EntryChecked, Detail: "allowed"})
 	}
 	if refused != nil {
 		return t.move(state.EndRefused, state.Entry{Detail: "an input hook refused the message", Output: refused}), true

@@ -50,7 +50,7 @@ func (t *Turn) replay(signals []state.Signal) Decision {
 	p := t.s.Poison
 	from := fmt.Sprintf("%s at version %d", t.s.Transition.Reason, t.s.Version)
 	if ids := madeUp(t.s.Log, p.Calls); len(ids) > 0 {
-		t.append(state.Entry{Type: state.EntryTombstoned, MessageIDs: ids})
+		t.append(&state.Entry{Type: state.EntryTombstoned, MessageIDs: ids})
 	}
 	t.s.Open, t.s.Poison = p.Calls, nil
 	return t.move(state.Replayed, state.Entry{Messages: said(signals), Detail: from})

@@ -69,7 +69,7 @@ func (t *Turn) cutResults() bool {
 	if freed < leastCut*bytesPerToken {
 		return false
 	}
-	t.append(e)
+	t.append(&e)
 	return true
 }
 

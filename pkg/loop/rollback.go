@@ -74,7 +74,7 @@ func (t *Turn) rollBack() bool {
 	if len(ids) == 0 {
 		return false
 	}
-	t.append(state.Entry{Type: state.EntryTombstoned, MessageIDs: ids, Detail: rolledBack})
+	t.append(&state.Entry{Type: state.EntryTombstoned, MessageIDs: ids, Detail: rolledBack})
 	t.s.ResponsePending, t.s.ContinueTurn = false, false
 	return true
 }

@@ -260,7 +260,7 @@ func (l *ruled) responded(t *Turn, ev ModelResponded) Decision {
 		r = l.rules.Read(t, r)
 	}
 	t.lose(ev.Lost)
-	t.respond(r, ev.Attempt, ev.Failed, ev.Duration)
+	t.respond(&r, ev.Attempt, ev.Failed, ev.Duration)
 	if len(t.s.Open) > 0 {
 		if t.calledLast() {
 			return t.endWithAnswer()

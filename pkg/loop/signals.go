@@ -14,15 +14,7 @@ import (
 // turn.
 func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	if ev.Attempt > 1 {
-		recovered := state.Entry{
-			Type: state.EntryTransition, Reason: state.Recovered, Attempt: ev.Attempt, Worker: ev.Worker,
-			Version: t.s.Version, Status: state.Queued,
-			Detail: fmt.Sprintf("attempt %d at the turn after version %d", ev.Attempt, t.s.Version),
-		}
-		if ev.Spent != (state.Usage{}) {
-			recovered.Usage = &ev.Spent
-		}
-		t.append(recovered)
+		t.recovered(&ev)
 	}
 	t.results(ev.Results)
 	t.pickUp(ev.Started)
@@ -39,8 +31,7 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	case ev.Abort != nil:
 		return t.aborted(*ev.Abort, ev.Signals), true
 	case t.past(t.s.Limits.DeadlineAt):
-		t.append(state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
-		return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(ev.Signals), Requesters: state.AskersOf(ev.Signals)}), true
+		return t.missed(ev.Signals), true
 	case t.s.PendingInBatch():
 		return t.pendingInBatch(ev.Signals)
 	case t.unborn():
@@ -52,6 +43,25 @@ func (t *Turn) begin(ev TurnBegan) (Decision, bool) {
 	default:
 		return Decision{}, false
 	}
+}
+
+// recovered records that the turn begins again after an attempt that did not commit.
+func (t *Turn) recovered(ev *TurnBegan) {
+	e := state.Entry{
+		Type: state.EntryTransition, Reason: state.Recovered, Attempt: ev.Attempt, Worker: ev.Worker,
+		Version: t.s.Version, Status: state.Queued,
+		Detail: fmt.Sprintf("attempt %d at the turn after version %d", ev.Attempt, t.s.Version),
+	}
+	if ev.Spent != (state.Usage{}) {
+		e.Usage = &ev.Spent
+	}
+	t.append(&e)
+}
+
+// missed ends a run whose deadline has passed.
+func (t *Turn) missed(signals []state.Signal) Decision {
+	t.append(&state.Entry{Type: state.EntryExceeded, Limit: "deadline", UsedFraction: 1})
+	return t.finish(state.EndDeadline, interruptedLate, state.Entry{Detail: "limit deadline", Output: t.lastText(), Messages: t.tooLate(signals), Requesters: state.AskersOf(signals)})
 }
 
 // pickUp handles calls that an earlier attempt started without recording an outcome. It leaves a call of an idempotent
@@ -364,7 +374,7 @@ func (t *Turn) decide(a state.Approval, sig state.Signal, because func(state.Rea
 func (t *Turn) decided(o state.OpenCall, said state.Decided, by *state.By, at state.Time) {
 	said.Shown = o.RawArguments()
 	said.Hash = t.s.ApprovalHash(o.ID, o.Name, said.Shown)
-	t.append(state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
+	t.append(&state.Entry{Type: state.EntryDecided, At: at, By: by, CallID: o.ID, Name: o.Name, Approval: &said})
 }
 
 // undecided records a denial of each call that still waits for approval at the end of the run, with the reason of that

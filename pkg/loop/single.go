@@ -56,7 +56,7 @@ func (l singleCall) ask(t *Turn) Decision {
 
 func (l singleCall) responded(t *Turn, ev ModelResponded) Decision {
 	t.lose(ev.Lost)
-	m := t.respond(ev.Response, ev.Attempt, ev.Failed, ev.Duration)
+	m := t.respond(&ev.Response, ev.Attempt, ev.Failed, ev.Duration)
 	text := m.Text()
 	if n := len(m.Calls()); n > 0 {
 		return t.finish(state.EndModelError, "single_call runs no tools", state.Entry{

@@ -74,7 +74,7 @@ func (t *Turn) Ask(question string) Decision {
 	return t.wait(state.WaitingHumanInput, question)
 }
 
-func (t *Turn) append(e state.Entry) {
+func (t *Turn) append(e *state.Entry) {
 	if e.At.IsZero() {
 		e.At = t.at
 	}
@@ -85,7 +85,7 @@ func (t *Turn) append(e state.Entry) {
 	default:
 		e.Turn = t.s.Turn
 	}
-	t.s.Extend(&e)
+	t.s.Extend(e)
 }
 
 func (t *Turn) move(r state.Reason, e state.Entry) Decision {
@@ -149,7 +149,7 @@ func (t *Turn) result(r ToolResult, synthetic bool) {
 	if o := t.s.Open[i]; o.Edited {
 		e.Arguments = o.Arguments
 	}
-	t.append(e)
+	t.append(&e)
 	if t.s.Compacted && t.agent != nil && t.agent.CompactsAnew() && progressed(t.s.Log) {
 		t.s.Compacted = false
 	}
@@ -186,24 +186,38 @@ func (t *Turn) results(rs []ToolResult) {
 }
 
 // respond appends a model response and returns its message.
-func (t *Turn) respond(r model.Response, attempt, failed int, took time.Duration) state.Message {
-	m := state.Message{Role: state.RoleAssistant, Model: r.Model, Parts: t.normalise(r.Parts)}
-	t.stamp(&m, 0)
-	turnNo := t.s.Turn
+func (t *Turn) respond(r *model.Response, attempt, failed int, took time.Duration) *state.Message {
+	m := t.assistant(r)
+	t.recordModel(r, m, attempt, failed, took)
+	t.warn()
+	return m
+}
+
+// assistant returns a response as the message of the next entry.
+func (t *Turn) assistant(r *model.Response) *state.Message {
+	m := &state.Message{Role: state.RoleAssistant, Model: r.Model, Parts: t.normalise(r.Parts)}
+	t.stamp(m, 0)
 	if !t.s.ContinueTurn {
-		turnNo++
-	}
-	m.Turn = turnNo
-	u := r.Usage
-	u.ModelCalls = 1
-	t.append(state.Entry{
-		Type: state.EntryModel, Turn: turnNo, Attempt: attempt, Message: &m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed, DurationMS: took.Milliseconds(),
-		Cache: string(r.Cache),
-	})
-	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.Count(), t.at.Time, t.s.Warned) {
-		t.append(state.Entry{Type: state.EntryWarning, Limit: w.Limit, UsedFraction: w.Fraction})
+		m.Turn++
 	}
 	return m
+}
+
+// recordModel appends the response r, whose message is m.
+func (t *Turn) recordModel(r *model.Response, m *state.Message, attempt, failed int, took time.Duration) {
+	u := r.Usage
+	u.ModelCalls = 1
+	t.append(&state.Entry{
+		Type: state.EntryModel, Turn: m.Turn, Attempt: attempt, Message: m, StopReason: string(r.Stop), Usage: &u, FailedCalls: failed, DurationMS: took.Milliseconds(),
+		Cache: string(r.Cache),
+	})
+}
+
+// warn appends the warnings about limits that the last response has brought near.
+func (t *Turn) warn() {
+	for _, w := range budget.Warnings(t.s.Limits, t.s.Usage, t.Count(), t.at.Time, t.s.Warned) {
+		t.append(&state.Entry{Type: state.EntryWarning, Limit: w.Limit, UsedFraction: w.Fraction})
+	}
 }
 
 // normalise gives every call an id that no other call of the response has, and arguments in compact form if they are a
@@ -247,10 +261,15 @@ func (t *Turn) exhausted() (Decision, bool) {
 	if !over {
 		return Decision{}, false
 	}
+	return t.exceeded(r, limit, turns), true
+}
+
+// exceeded ends the run for the reason r: a limit allows no other model call.
+func (t *Turn) exceeded(r state.Reason, limit string, turns int) Decision {
 	if r != state.EndMaxTurns {
-		t.append(state.Entry{Type: state.EntryExceeded, Limit: limit, UsedFraction: budget.FractionOf(limit, t.s.Limits, t.s.Usage, turns)})
+		t.append(&state.Entry{Type: state.EntryExceeded, Limit: limit, UsedFraction: budget.FractionOf(limit, t.s.Limits, t.s.Usage, turns)})
 	}
-	return t.finish(r, interruptedLate, state.Entry{Detail: "limit " + limit, Output: t.lastText()}), true
+	return t.finish(r, interruptedLate, state.Entry{Detail: "limit " + limit, Output: t.lastText()})
 }
 
 // largestCall returns the highest usage of one response so far, for each limit

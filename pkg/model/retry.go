@@ -26,34 +26,48 @@ type RetryPolicy struct {
 // Retry retries only Overloaded, RateLimited and Transport, and only if no piece of the response was streamed: a new
 // try would show the pieces twice. A Timeout has already kept the worker long enough.
 func Retry(ctx context.Context, p RetryPolicy, generate func(context.Context) error) error {
-	p = p.withDefaults()
-	var grow *backoff.ExponentialBackOff // only once something has failed
-	began := time.Now()
-	for try := 0; ; try++ {
-		err := generate(ctx)
-		if err == nil || try >= p.Retries || ctx.Err() != nil {
+	r := retries{policy: p.withDefaults(), began: time.Now()}
+	for {
+		if err := generate(ctx); err == nil || !r.again(ctx, err) {
 			return err
 		}
-		e, ok := errors.AsType[*Error](err)
-		if !ok || !e.soon() || e.RetryAfter > p.Longest {
-			return err
-		}
-		if grow == nil {
-			grow = backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(p.First), backoff.WithMaxInterval(p.Longest), backoff.WithMaxElapsedTime(0),
-			)
-		}
-		delay := max(grow.NextBackOff(), e.RetryAfter)
-		if time.Since(began)+delay > p.Within {
-			return err
-		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
+	}
+}
+
+// retries are the retries of a call. A turn waits in Retry, so Retry itself has a small frame.
+type retries struct {
+	policy RetryPolicy
+	made   int
+	began  time.Time
+	grow   *backoff.ExponentialBackOff // only once something has failed
+}
+
+// again reports whether the call that failed with err is to be made again now. It waits for the delay before.
+func (r *retries) again(ctx context.Context, err error) bool {
+	if r.made >= r.policy.Retries || ctx.Err() != nil {
+		return false
+	}
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !e.soon() || e.RetryAfter > r.policy.Longest {
+		return false
+	}
+	if r.grow == nil {
+		r.grow = backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(r.policy.First), backoff.WithMaxInterval(r.policy.Longest), backoff.WithMaxElapsedTime(0),
+		)
+	}
+	delay := max(r.grow.NextBackOff(), e.RetryAfter)
+	if time.Since(r.began)+delay > r.policy.Within {
+		return false
+	}
+	r.made++
+	timer := time.NewTimer(delay)
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		timer.Stop()
+		return false
 	}
 }
 

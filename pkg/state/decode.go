@@ -14,13 +14,30 @@ func unpack(message string) unpacker { return unpacker{wire.Unpack(message)} }
 // DecodeEntry decodes entry number seq of a log. The strings of the entry share the memory of
 // encoded if that is a string, or of one copy of it.
 func DecodeEntry[T string | []byte](seq int64, encoded T) (Entry, error) {
-	u := unpack(string(encoded))
 	e := Entry{Seq: seq, Attempt: 1}
-	u.entry(&e)
-	if err := u.Err(); err != nil {
-		return Entry{}, fmt.Errorf("decode entry: %w", err)
+	return e, decodeEntry(&e, string(encoded))
+}
+
+// AppendEntry decodes an entry with the number seq and appends it to log. If the entry is damaged, it returns the
+// error, and the log unchanged.
+func AppendEntry(log []Entry, seq int64, encoded string) ([]Entry, error) {
+	n := len(log)
+	log = append(log, Entry{})
+	e := &log[n]
+	e.Seq, e.Attempt = seq, 1
+	if err := decodeEntry(e, encoded); err != nil {
+		return log[:n], err
 	}
-	return e, nil
+	return log, nil
+}
+
+func decodeEntry(e *Entry, encoded string) error {
+	u := unpack(encoded)
+	u.entry(e)
+	if err := u.Err(); err != nil {
+		return fmt.Errorf("decode entry: %w", err)
+	}
+	return nil
 }
 
 func (u *unpacker) entry(e *Entry) {
@@ -131,10 +148,12 @@ func (u *unpacker) rareOfEntry(e *Entry) {
 // message reads message number i of an entry.
 func (u *unpacker) message(e *Entry, m *Message, i int) {
 	m.Turn, m.At = e.Turn, e.At
-	var few [4]Part // so that the list has no spare capacity
-	parts := few[:0]
 	named := false
-	in := unpack(u.Text())
+	text := u.Text()
+	if n := parts(text); n > 0 {
+		m.Parts = make([]Part, 0, n) // without spare capacity
+	}
+	in := unpack(text)
 	for in.Next() {
 		switch in.Field() {
 		case 1:
@@ -156,19 +175,29 @@ func (u *unpacker) message(e *Entry, m *Message, i int) {
 		case 9:
 			m.Compacted = in.Yes()
 		case 10:
-			parts = append(parts, Part{})
-			in.part(&parts[len(parts)-1], e.CallID)
+			m.Parts = append(m.Parts, Part{})
+			in.part(&m.Parts[len(m.Parts)-1], e.CallID)
 		case 11:
-			m.Parts = []Part{}
+			if m.Parts == nil {
+				m.Parts = []Part{}
+			}
 		}
 	}
 	if !named {
 		m.ID = string(appendID(nil, e.Seq, i))
 	}
-	if len(parts) > 0 {
-		m.Parts = append([]Part{}, parts...)
-	}
 	u.Check(in.OK())
+}
+
+// parts returns the number of parts of an encoded message, as far as it is valid.
+func parts(text string) int {
+	n := 0
+	for in := unpack(text); in.Next(); {
+		if in.Field() == 10 {
+			n++
+		}
+	}
+	return n
 }
 
 func (u *unpacker) part(p *Part, callID string) {

@@ -95,7 +95,7 @@ func checkState(t failer, want state.State) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := equal(want, got); diff != "" {
+		if diff := equal(want, *got); diff != "" {
 			t.Errorf("state changed:\n%s", diff)
 		}
 	}
@@ -223,8 +223,8 @@ func TestSkipsFieldsOfLaterBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := state.DecodeHeader(string(fixed)+string(more), string(changing)+string(more)); err != nil || equal(s, got) != "" {
-		t.Errorf("with more fields: %v, %v", err, equal(s, got))
+	if got, err := state.DecodeHeader(string(fixed)+string(more), string(changing)+string(more)); err != nil || equal(s, *got) != "" {
+		t.Errorf("with more fields: %v, %v", err, equal(s, *got))
 	}
 }
 

@@ -80,30 +80,39 @@ func formatOf(s *State) int { return cmp.Or(s.Format, Format) }
 // DecodeState decodes a complete header; its log is empty. The strings of the state share the
 // memory of text if that is a string, or of one copy of it.
 func DecodeState[T string | []byte](text T) (State, error) {
-	return DecodeHeader("", text)
+	s, err := DecodeHeader("", text)
+	return *s, err
 }
 
 // DecodeHeader decodes the two parts of a header. fixed is empty if changing holds the complete header.
-// If neither part has the id, the caller must set it. If the format is newer, DecodeHeader returns
-// ErrFormat, and a State with nothing but a Format. Any other error means that the data is damaged.
-func DecodeHeader[T string | []byte](fixed string, changing T) (State, error) {
+// If neither part has the id, the caller must set it. The state is never nil. If the format is newer, DecodeHeader
+// returns ErrFormat, and a State with nothing but a Format. Any other error means that the data is damaged.
+func DecodeHeader[T string | []byte](fixed string, changing T) (*State, error) {
 	text := string(changing)
-	s := State{Tenant: DefaultTenant}
-	u := unpack(text)
-	if u.Next() && u.Field() == 1 {
-		s.Format = u.Int()
-	}
+	s := &State{Tenant: DefaultTenant, Format: formatIn(text)}
 	if err := s.CheckFormat(); err != nil {
-		return State{Format: s.Format}, fmt.Errorf("decode state: %w", err)
+		return &State{Format: s.Format}, fmt.Errorf("decode state: %w", err)
 	}
 	if s.Format <= 0 {
-		return State{}, fmt.Errorf("decode state: the header has no format: %w", ErrDamaged)
+		return new(State), fmt.Errorf("decode state: the header has no format: %w", ErrDamaged)
 	}
-	f, c := unpack(fixed), unpack(text)
-	f.header(&s)
-	c.header(&s)
-	if err := cmp.Or(f.Err(), c.Err()); err != nil {
-		return State{}, fmt.Errorf("decode state: %w", err)
+	if err := cmp.Or(decodePart(s, fixed), decodePart(s, text)); err != nil {
+		return new(State), fmt.Errorf("decode state: %w", err)
 	}
 	return s, nil
+}
+
+// formatIn returns the format of an encoded header; 0 if it has none.
+func formatIn(text string) int {
+	if u := unpack(text); u.Next() && u.Field() == 1 {
+		return u.Int()
+	}
+	return 0
+}
+
+// decodePart sets the fields that a part of a header has.
+func decodePart(s *State, part string) error {
+	u := unpack(part)
+	u.header(s)
+	return u.Err()
 }

@@ -414,7 +414,7 @@ func (s *State) Extend(e *Entry) {
 		s.Failures, s.Reservation = 0, nil
 		s.ModelRequests += 1 + e.FailedCalls
 		if e.Usage != nil {
-			s.Usage = s.Usage.Add(*e.Usage)
+			s.Usage.add(e.Usage)
 		}
 		if e.Message != nil {
 			s.Open, s.NeedsDetermined = nil, false
@@ -428,11 +428,11 @@ func (s *State) Extend(e *Entry) {
 		if e.Usage != nil {
 			s.ModelRequests++
 			s.Reservation = nil
-			s.Usage = s.Usage.Add(*e.Usage)
+			s.Usage.add(e.Usage)
 		}
 	case EntryTombstoned, EntryTransition:
 		if e.wasted() {
-			s.Usage = s.Usage.Add(*e.Usage)
+			s.Usage.add(e.Usage)
 		}
 	case EntryTool, EntryReused:
 		if e.made() {

@@ -40,6 +40,11 @@ type Usage struct {
 
 // Add returns the sum of u and v. An unknown cost adds nothing: the sum is unknown only if both are.
 func (u Usage) Add(v Usage) Usage {
+	u.add(&v)
+	return u
+}
+
+func (u *Usage) add(v *Usage) {
 	u.InputTokens += v.InputTokens
 	u.OutputTokens += v.OutputTokens
 	u.CacheReadTokens += v.CacheReadTokens
@@ -54,7 +59,6 @@ func (u Usage) Add(v Usage) Usage {
 	u.Estimated = u.Estimated || v.Estimated
 	u.CostUSD = addCost(u.CostUSD, v.CostUSD)
 	u.CacheExpiredCostUSD = addCost(u.CacheExpiredCostUSD, v.CacheExpiredCostUSD)
-	return u
 }
 
 func addCost(a, b *MicroUSD) *MicroUSD {

@@ -10,14 +10,14 @@ const around = 256
 func (e *Entry) Weight() int64 {
 	n := int(unsafe.Sizeof(*e)) + around
 	if e.Message != nil {
-		n += weigh(*e.Message)
+		n += weigh(e.Message)
 	}
-	for _, m := range e.Messages {
-		n += weigh(m)
+	for i := range e.Messages {
+		n += weigh(&e.Messages[i])
 	}
 	if e.Checkpoint != nil {
-		for _, m := range e.Checkpoint.Messages {
-			n += weigh(m)
+		for i := range e.Checkpoint.Messages {
+			n += weigh(&e.Checkpoint.Messages[i])
 		}
 	}
 	return int64(n)
@@ -26,7 +26,7 @@ func (e *Entry) Weight() int64 {
 // Weight estimates the memory in bytes that messages take.
 func Weight(messages []Message) (n int64) {
 	for i := range messages {
-		n += int64(weigh(messages[i]))
+		n += int64(weigh(&messages[i]))
 	}
 	return n
 }
@@ -35,7 +35,7 @@ func Weight(messages []Message) (n int64) {
 func (s *Signal) Weight() int64 {
 	n := int(unsafe.Sizeof(*s))
 	if s.Message != nil {
-		n += weigh(*s.Message)
+		n += weigh(s.Message)
 	}
 	if s.Answer != nil {
 		n += len(*s.Answer)
@@ -55,13 +55,14 @@ func (s *Signal) Weight() int64 {
 	return int64(n)
 }
 
-func weigh(m Message) int {
-	return int(unsafe.Sizeof(m)) + weighParts(m.Parts)
+func weigh(m *Message) int {
+	return int(unsafe.Sizeof(*m)) + weighParts(m.Parts)
 }
 
 func weighParts(parts []Part) (n int) {
-	for _, p := range parts {
-		n += int(unsafe.Sizeof(p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque) + weighParts(p.Files)
+	for k := range parts {
+		p := &parts[k] // a part is large
+		n += int(unsafe.Sizeof(*p)) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque) + weighParts(p.Files)
 		for _, i := range p.Images {
 			n += int(unsafe.Sizeof(i)) + len(i.Data)
 		}

@@ -116,7 +116,7 @@ func (c *modelCall) load(ctx context.Context) error {
 		}
 		return fail(model.Transport, err, "the worker cannot read file %s (%v): submit the run again; if this repeats, ask the operator to run `turnpike doctor`", id, err)
 	}
-	c.files = memory
+	c.files, c.unloaded = memory, c.req.Messages
 	c.req.Messages = slices.Clone(c.req.Messages)
 	for i, m := range c.req.Messages {
 		if len(state.FileIDs(m)) == 0 {
@@ -149,11 +149,11 @@ func (c *modelCall) contentOf(ctx context.Context, id string, size int64) (strin
 	return b.String(), err
 }
 
-// unload removes the contents from the request, which then has the given messages again, and returns the
+// unload removes the contents from the request, which then has the messages without them again, and returns the
 // memory.
-func (c *modelCall) unload(messages []state.Message) {
+func (c *modelCall) unload() {
 	if c.files != nil {
-		c.req.Messages = messages
+		c.req.Messages = c.unloaded
 		c.files.Release()
 		c.files = nil
 	}

@@ -15,7 +15,7 @@ const defaultUses = 10
 // if the provider can bound its uses, and the uses of a tool that is charged per use are capped at what the run and the
 // tools before it have left of the limit. affordable leaves out a charged tool for which nothing is left, or whose uses
 // the provider cannot bound.
-func (ms *models) affordable(s *state.State, m agent.Model, tools []model.ProviderTool) []model.ProviderTool {
+func (ms *models) affordable(s *state.State, m *agent.Model, tools []model.ProviderTool) []model.ProviderTool {
 	limit := s.Limits.CostUSD
 	if limit <= 0 {
 		return tools

@@ -44,7 +44,7 @@ func TestDefaultKeys(t *testing.T) {
 		{agent.Model{Provider: "p", BaseURL: "https://elsewhere.example", APIKey: "secret://USUAL_KEY"}, "usual"},
 		{agent.Model{Provider: "q", BaseURL: "https://elsewhere.example"}, ""},
 	} {
-		provider, req, err := ms.request(t.Context(), "default", test.model, &loop.CallModel{})
+		provider, req, err := ms.request(t.Context(), "default", &test.model, &loop.CallModel{})
 		if err != nil || req.APIKey != test.want {
 			t.Errorf("%+v: key %q, %v; want %q", test.model, req.APIKey, err, test.want)
 		}
@@ -53,7 +53,7 @@ func TestDefaultKeys(t *testing.T) {
 		}
 	}
 	for _, m := range []agent.Model{{Provider: "p", APIKey: "secret://MISSING_KEY"}, {Provider: "q"}} {
-		_, _, err := ms.request(t.Context(), "default", m, &loop.CallModel{})
+		_, _, err := ms.request(t.Context(), "default", &m, &loop.CallModel{})
 		if e := asModelError(err); err == nil || e.Class != model.Auth || !strings.Contains(e.Message, "MISSING_KEY") {
 			t.Errorf("%+v: %v, want an error of class auth that names the key", m, err)
 		}

@@ -45,7 +45,7 @@ func newMeters(meter metric.Meter, known model.Prices) (*meters, error) {
 // attributes returns the labels of the model of a call. Tenants choose names and addresses of models: all
 // beyond maxModels share one label.
 func (m *meters) attributes(tenant string, of *agent.Model) []attribute.KeyValue {
-	set := asked(*of)
+	set := asked(of)
 	if _, known := m.known[of.Name]; known && of.BaseURL == "" {
 		return set
 	}

@@ -55,14 +55,15 @@ type models struct {
 	gaps     gaps
 }
 
-// call makes the model call of a turn, with short retries inside it.
-func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev loop.Event, err error) {
+// call makes the model call of a turn, with short retries inside it. effect is a loop.CallModel; as a value it would make
+// the frames larger in which turns wait.
+func (ms *models) call(ctx context.Context, t *Turn, effect loop.Effect) (ev loop.Event, err error) {
 	c, ctx, ev, err := ms.prepare(ctx, t, effect)
 	if c == nil {
 		return ev, err
 	}
 	defer func() {
-		c.unload(effect.Messages) // again, in case the provider panicked
+		c.unload() // again, in case the provider panicked
 		ms.spans.endModel(c.span, ev)
 	}()
 	t.response.Saved() // no call of a turn waits for an earlier one of it
@@ -71,7 +72,7 @@ func (ms *models) call(ctx context.Context, t *Turn, effect *loop.CallModel) (ev
 	}
 	began := time.Now()
 	failure := model.Retry(ctx, model.RetryPolicy{}, c.try)
-	c.unload(effect.Messages)
+	c.unload()
 	t.response.Returned()
 	return c.outcome(ctx, failure, time.Since(began)), nil
 }
@@ -89,6 +90,7 @@ type modelCall struct {
 	req         model.Request
 	reservation *reservation
 	files       *admission.Reservation // of the contents that req has
+	unloaded    []state.Message        // of the request, without those contents
 	breaker     string                 // name of the breaker that guards it; "": none
 	timeout     time.Duration
 	asked       int // requests to this model before this call
@@ -105,15 +107,20 @@ type modelCall struct {
 
 // prepare returns the call that an effect requests, and its context. If the call cannot be made, it is nil, and
 // the event or the error says why.
-func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) (*modelCall, context.Context, loop.Event, error) {
+func (ms *models) prepare(ctx context.Context, t *Turn, e loop.Effect) (*modelCall, context.Context, loop.Event, error) {
+	called, ok := e.(loop.CallModel)
+	if !ok {
+		return nil, nil, nil, fmt.Errorf("%w: %T is no model call", ErrDrop, e)
+	}
+	effect := &called
 	a, err := ms.agent(ctx, t)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	m := modelOf(a, t.Run)
-	ctx, span := ms.spans.model(ctx, t, *m, effect)
+	ctx, span := ms.spans.model(ctx, t, m, effect)
 	c := &modelCall{models: ms, t: t, span: span, of: m, purpose: effect.Purpose, timeout: time.Duration(m.Timeout), asked: t.Run.ModelRequests - t.Run.FallbackBase}
-	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, *m, effect); err != nil {
+	if c.provider, c.req, err = ms.request(ctx, t.Run.Tenant, m, effect); err != nil {
 		if ctx.Err() != nil { // the lookup was cut short
 			ev := loop.Aborted{}
 			ms.spans.endModel(span, ev)
@@ -124,7 +131,7 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 		return nil, nil, ev, nil
 	}
 	c.req.Run = t.Run.ID
-	c.req.ProviderTools = ms.affordable(t.Run, *m, c.req.ProviderTools)
+	c.req.ProviderTools = ms.affordable(t.Run, m, c.req.ProviderTools)
 	c.req.LongWait = ms.gaps.longWait(t.Run, ms.clock.Now().Time)
 	if c.timeout == 0 {
 		c.timeout = defaultModelTimeout
@@ -132,7 +139,7 @@ func (ms *models) prepare(ctx context.Context, t *Turn, effect *loop.CallModel) 
 	if t.Run.Stream == "deltas" && !effect.Quiet {
 		c.deltas = &deltaStream{live: ms.live, t: t}
 	}
-	c.reservation = ms.reserve(t.Run, a, *m, c.req)
+	c.reservation = ms.reserve(t.Run, a, m, &c.req)
 	// A scripted model says nothing about a provider's health, and failures of one tenant say nothing about another's
 	// timeout, key and requests.
 	if m.Provider != "scripted" {
@@ -206,27 +213,42 @@ func (c *modelCall) untried() {
 	}
 }
 
-// generate has a small frame, like every function that waits for a model: then a stack of 4 KiB is
-// enough.
+// generate asks the provider. Turns wait in it, so the rare cases are elsewhere: a waiting stack whose frames take more
+// than a quarter of it stays as large as the turn has ever needed it.
 func (c *modelCall) generate(ctx context.Context) error {
 	c.req.Call, c.sent = c.asked+c.failed, ctx.Err() == nil
 	if cancelable(c.provider) {
 		return c.direct(ctx)
 	}
-	a := &answer{provider: c.provider, req: c.req, stream: c.deltas}
+	a := c.answer()
 	if _, ok := timelimit.Call(ctx, c.calls, timelimit.Straggle, func() struct{} { a.ask(ctx); return struct{}{} }); !ok {
-		a.abandoned()
-		c.blind = true
-		class, message := model.Cancelled, "the call was cancelled, but the provider's code did not stop: make it return when its context ends"
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			class, message = model.Timeout, fmt.Sprintf("no answer within %s, and the provider's code did not stop then: make it return when its context ends", c.timeout)
-		}
-		return &model.Error{Class: class, Provider: c.of.Provider, Message: message, Err: ctx.Err()}
+		return c.abandon(ctx, a)
 	}
+	return c.take(a)
+}
+
+// answer returns the answer to fill by a provider that may ignore the end of its context.
+func (c *modelCall) answer() *answer {
+	return &answer{provider: c.provider, req: c.req, stream: c.deltas}
+}
+
+// abandon drops an answer that has not arrived by the end of ctx.
+func (c *modelCall) abandon(ctx context.Context, a *answer) error {
+	a.abandoned()
+	c.blind = true
+	class, message := model.Cancelled, "the call was cancelled, but the provider's code did not stop: make it return when its context ends"
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		class, message = model.Timeout, fmt.Sprintf("no answer within %s, and the provider's code did not stop then: make it return when its context ends", c.timeout)
+	}
+	return &model.Error{Class: class, Provider: c.of.Provider, Message: message, Err: ctx.Err()}
+}
+
+// take makes an answer that has arrived the response of the call.
+func (c *modelCall) take(a *answer) error {
 	if c.resp = a.resp; a.err != nil {
 		return a.err
 	}
-	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
+	return tooLong(c.of.Provider, &c.resp, c.cfg.Output)
 }
 
 // direct calls a provider that returns soon after its context has ended.
@@ -238,7 +260,7 @@ func (c *modelCall) direct(ctx context.Context) (err error) {
 	if c.resp, err = c.provider.Generate(ctx, c.req, onDelta); err != nil {
 		return err
 	}
-	return tooLong(c.of.Provider, c.resp, c.cfg.Output)
+	return tooLong(c.of.Provider, &c.resp, c.cfg.Output)
 }
 
 // cancelable reports whether p returns soon after its context has ended. A provider that the
@@ -278,7 +300,7 @@ const MaxCalls = 1000
 const maxCallName = 1 << 10
 
 // tooLong returns the error of a response that has more bytes than limit, or too many calls of tools.
-func tooLong(provider string, resp model.Response, limit int) error {
+func tooLong(provider string, resp *model.Response, limit int) error {
 	n, calls, longest := 0, 0, 0
 	for _, p := range resp.Parts {
 		n += len(p.ID) + len(p.Name) + len(p.Text) + len(p.Arguments) + len(p.Content) + len(p.Data) + len(p.Opaque)
@@ -373,7 +395,7 @@ func (c *modelCall) outcome(ctx context.Context, err error, took time.Duration) 
 
 // request returns the provider and the request of an effect, with the settings and the key of the model. The
 // error is a *model.Error.
-func (ms *models) request(ctx context.Context, tenant string, m agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
+func (ms *models) request(ctx context.Context, tenant string, m *agent.Model, effect *loop.CallModel) (model.Provider, model.Request, error) {
 	if n := state.Weight(effect.Messages); n > ms.cfg.Prompt {
 		return nil, model.Request{}, &model.Error{
 			Class: model.PromptTooLong, Provider: m.Provider, Message: fmt.Sprintf("the messages for the model take %d bytes, and at most %d are allowed: shorten them, lower max_result of the tools, or set compaction", n, ms.cfg.Prompt),
@@ -399,14 +421,14 @@ func (ms *models) request(ctx context.Context, tenant string, m agent.Model, eff
 		}
 	}
 	if ms.cfg.Mock == nil {
-		if err := ms.agents.PermittedModel(ctx, tenant, m, req.ProviderTools); err != nil {
+		if err := ms.agents.PermittedModel(ctx, tenant, *m, req.ProviderTools); err != nil {
 			class := model.Transport // of the store
 			if _, refused := errors.AsType[*policy.RefusedError](err); refused {
 				class = model.InvalidRequest
 			}
 			return nil, model.Request{}, &model.Error{Class: class, Provider: name, Message: err.Error()}
 		}
-		key, err := ms.agents.ModelKey(tenant, m)
+		key, err := ms.agents.ModelKey(tenant, *m)
 		if err != nil {
 			return nil, model.Request{}, &model.Error{Class: model.Auth, Provider: name, Message: err.Error()}
 		}

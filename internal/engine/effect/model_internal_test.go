@@ -42,7 +42,7 @@ func TestLimitsOfAResponse(t *testing.T) {
 		"the first of 2":  {[]state.Part{{Type: state.PartToolCall, Name: long + "x"}, {Type: state.PartToolCall, Name: "b"}}, true},
 		"not of any call": {[]state.Part{{Type: state.PartText, ID: long + "x"}}, false},
 	} {
-		err := tooLong("p", model.Response{Parts: tt.parts}, limit)
+		err := tooLong("p", &model.Response{Parts: tt.parts}, limit)
 		e, ok := errors.AsType[*model.Error](err)
 		if ok != tt.refused || ok && (e.Class != model.InvalidRequest || e.Provider != "p") {
 			t.Errorf("%s: error %+v, refused: want %t", name, err, tt.refused)
@@ -74,7 +74,7 @@ func TestAffordableTools(t *testing.T) {
 	} {
 		ms := &models{cfg: Models{Prices: model.DefaultPrices()}}
 		s := &state.State{Limits: state.Limits{CostUSD: tt.limit}, Usage: state.Usage{CostUSD: tt.used}}
-		got := ms.affordable(s, agent.Model{Provider: tt.provider, Name: tt.model}, tt.tools)
+		got := ms.affordable(s, &agent.Model{Provider: tt.provider, Name: tt.model}, tt.tools)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -151,13 +151,24 @@ func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.q
 // becomes its result, and one of a hook a failure of the hook; other panics propagate. Only the goroutine of the turn
 // may call Do.
 func (p *Performer) Do(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
+	if _, ok := effect.(loop.CallModel); ok {
+		return p.callModel(ctx, t, effect)
+	}
+	return p.carryOut(ctx, t, effect)
+}
+
+// callModel carries out a loop.CallModel. Its frame and that of Do are small because turns wait in them.
+func (p *Performer) callModel(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
+	ev, err := p.models.call(ctx, t, effect)
+	if err == nil {
+		err = p.hooks.observe(ctx, t, ev)
+	}
+	return ev, err
+}
+
+// carryOut carries out an effect that is no model call.
+func (p *Performer) carryOut(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
 	switch effect := effect.(type) {
-	case loop.CallModel:
-		ev, err := p.models.call(ctx, t, &effect)
-		if err == nil {
-			err = p.hooks.observe(ctx, t, ev)
-		}
-		return ev, err
 	case loop.RunTools:
 		return p.tools.run(ctx, t, effect)
 	case loop.RunHooks:

@@ -85,7 +85,7 @@ type reservation struct {
 
 // reserve returns the reservation for calls of a model. Scripted models are exempt unless a limit names
 // them.
-func (ms *models) reserve(s *state.State, a *agent.Agent, m agent.Model, req model.Request) *reservation {
+func (ms *models) reserve(s *state.State, a *agent.Agent, m *agent.Model, req *model.Request) *reservation {
 	p := &reservation{quotas: ms.quotas, who: strings.TrimSpace(m.Provider + " " + m.Name)}
 	p.key, p.quota, p.asks = p.limits.For(m.Provider, m.BaseURL, m.Name, req.APIKey)
 	p.exempt = ms.cfg.Mock != nil || m.Provider == "scripted" && !p.asks

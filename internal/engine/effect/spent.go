@@ -18,11 +18,11 @@ func (c *modelCall) wasted(e *model.Error) state.Usage {
 	}
 	if !reported || u.Estimated {
 		if u.Estimated = true; u.InputTokens == 0 {
-			u.InputTokens = estimateInput(c.req)
+			u.InputTokens = estimateInput(&c.req)
 		}
 		output := int64(max(e.Received, len(e.Partial)) / bytesPerToken)
 		if c.blind || e.Class == model.Timeout {
-			output = max(output, expectedAnswer(c.req, c.t.Run.Log)) // it may have been thinking all the time
+			output = max(output, expectedAnswer(&c.req, c.t.Run.Log)) // it may have been thinking all the time
 		}
 		u.OutputTokens = max(u.OutputTokens, output) // a total so far lacks the rest
 	}
@@ -74,7 +74,7 @@ func (c *modelCall) lose() {
 func (p *Performer) Lost(t *Turn, a *agent.Agent, call *loop.CallModel, n int64) state.Usage {
 	ms, m := &p.models, modelOf(a, t.Run)
 	req := model.Request{Model: m.Name, Messages: call.Messages, Tools: call.Tools, MaxOutputTokens: m.MaxOutputTokens}
-	u := state.Usage{InputTokens: n * estimateInput(req), OutputTokens: n * expectedAnswer(req, t.Run.Log), ModelCalls: n, Estimated: true}
+	u := state.Usage{InputTokens: n * estimateInput(&req), OutputTokens: n * expectedAnswer(&req, t.Run.Log), ModelCalls: n, Estimated: true}
 	u.CostUSD = ms.cfg.Prices.Cost(ms.cfg.Prices.NameOf(m.Provider, m.BaseURL, m.Name, ""), u)
 	ms.metrics.spent(u)
 	return u
@@ -91,7 +91,7 @@ const (
 )
 
 // estimateInput estimates the tokens of a request.
-func estimateInput(req model.Request) int64 {
+func estimateInput(req *model.Request) int64 {
 	size, images := 0, 0
 	for _, m := range req.Messages {
 		for _, p := range m.Parts {
@@ -142,7 +142,7 @@ func tokensOfFile(p state.Part) int {
 
 // expectedAnswer estimates the tokens of a response: as many as the run's last one has, or firstAnswer if there
 // is none.
-func expectedAnswer(req model.Request, log []state.Entry) int64 {
+func expectedAnswer(req *model.Request, log []state.Entry) int64 {
 	answer := int64(firstAnswer)
 	if req.MaxOutputTokens > 0 {
 		answer = min(answer, req.MaxOutputTokens)

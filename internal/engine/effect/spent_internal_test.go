@@ -42,7 +42,7 @@ func TestEstimateOfARequest(t *testing.T) {
 		"files of a result":     {result(state.Part{Content: text, Files: []state.Part{file("text/plain", 400), file("application/pdf", 1)}}), 200 + tokensPerPage},
 	} {
 		r := model.Request{Messages: []state.Message{{Parts: []state.Part{c.part}}, {}, {Parts: []state.Part{c.part}}}}
-		if got := estimateInput(r); got != 2*c.want {
+		if got := estimateInput(&r); got != 2*c.want {
 			t.Errorf("%s twice: %d tokens, want %d", name, got, 2*c.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestEstimateOfARequest(t *testing.T) {
 		Tools:         []model.ToolSpec{{Name: text, Description: text, Schema: json.RawMessage(text)}, {Name: text}},
 		ProviderTools: []model.ProviderTool{{Name: text, Settings: json.RawMessage(text)}},
 	}
-	if got := estimateInput(r); got != 600+bytesPerProviderTool/bytesPerToken {
+	if got := estimateInput(&r); got != 600+bytesPerProviderTool/bytesPerToken {
 		t.Errorf("tools: %d tokens", got)
 	}
 }
@@ -59,14 +59,14 @@ func TestEstimateOfARequest(t *testing.T) {
 func TestEstimateOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[int64]int64{0: firstAnswer, 7: 7, 9 * firstAnswer: firstAnswer} {
-		if got := expectedAnswer(model.Request{MaxOutputTokens: limit}, nil); got != want {
+		if got := expectedAnswer(&model.Request{MaxOutputTokens: limit}, nil); got != want {
 			t.Errorf("limit %d: %d tokens, want %d", limit, got, want)
 		}
 	}
 	log := []state.Entry{
 		{Type: state.EntryModel, Usage: &state.Usage{OutputTokens: 3}}, {Type: state.EntryModel, Usage: &state.Usage{OutputTokens: 900}}, {Type: state.EntryModel}, {Type: state.EntryTransition, Usage: &state.Usage{}},
 	}
-	if got := expectedAnswer(model.Request{MaxOutputTokens: 7}, log); got != 900 {
+	if got := expectedAnswer(&model.Request{MaxOutputTokens: 7}, log); got != 900 {
 		t.Errorf("after an answer: %d tokens, want 900", got)
 	}
 }

@@ -27,7 +27,7 @@ type spans struct {
 }
 
 // model starts the span of a model call, its retries included.
-func (sp spans) model(ctx context.Context, t *Turn, m agent.Model, effect *loop.CallModel) (context.Context, trace.Span) {
+func (sp spans) model(ctx context.Context, t *Turn, m *agent.Model, effect *loop.CallModel) (context.Context, trace.Span) {
 	if sp.tracer == nil {
 		return ctx, noop.Span{}
 	}
@@ -56,7 +56,7 @@ func (sp spans) model(ctx context.Context, t *Turn, m agent.Model, effect *loop.
 }
 
 // asked returns the model of a call as attributes of spans and metrics.
-func asked(m agent.Model) []attribute.KeyValue {
+func asked(m *agent.Model) []attribute.KeyValue {
 	set := []attribute.KeyValue{span.OperationName.String("chat"), span.ProviderName.String(providerName(m.Provider))}
 	if m.Name != "" {
 		set = append(set, span.RequestModel.String(m.Name))

@@ -14,7 +14,7 @@ import (
 
 // make creates the spans of a model call and a tool call.
 func (sp spans) make(ctx context.Context, t *Turn, ev loop.Event, result outcome) {
-	in, call := sp.model(ctx, t, agent.Model{Provider: "openai", Name: "gpt"}, &loop.CallModel{Purpose: loop.ForTurn})
+	in, call := sp.model(ctx, t, &agent.Model{Provider: "openai", Name: "gpt"}, &loop.CallModel{Purpose: loop.ForTurn})
 	traceFailure(in, &model.Error{}, 1)
 	sp.endModel(call, ev)
 	_, call = sp.tool(ctx, t, &agent.Agent{}, state.OpenCall{ID: "c1", Name: "add"})

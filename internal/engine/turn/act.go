@@ -29,7 +29,7 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 		t.loop, err = k.cfg.Agents.Loop(ctx, t.s)
 	}
 	if invalid, ok := errors.AsType[*definition.InvalidError](err); ok {
-		t.become(loop.Fail(*t.s, k.cfg.Clock.Now(), state.EndInvalidAgent, invalid.Error()).Next)
+		t.failInvalid(invalid)
 		return nil, nil
 	}
 	if err != nil {
@@ -45,6 +45,11 @@ func (t *turn) open(ctx, acting context.Context) (first loop.Effect, err error) 
 		return nil, err
 	}
 	return t.decide(began), nil
+}
+
+// failInvalid ends a run whose definition is invalid.
+func (t *turn) failInvalid(err *definition.InvalidError) {
+	t.become(loop.Fail(*t.s, t.taker.cfg.Clock.Now(), state.EndInvalidAgent, err.Error()).Next)
 }
 
 // decide asks the loop for the effect that follows an event; nil is the end of the turn.

@@ -21,6 +21,11 @@ func (t *turn) checkpoint(ctx context.Context, a *agent.Agent) error {
 	if t.claim.Attempt > 1 || t.claim.Abort != nil || t.s.LogLen() != t.claim.Base || !t.outgrown() {
 		return nil
 	}
+	return t.fold(ctx, a)
+}
+
+// fold journals a checkpoint of the history if loop.Checkpoint allows one.
+func (t *turn) fold(ctx context.Context, a *agent.Agent) error {
 	next, ok := loop.Checkpoint(*t.s, a, t.taker.cfg.Clock.Now())
 	if !ok {
 		return nil

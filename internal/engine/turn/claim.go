@@ -20,20 +20,13 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	msg, leases := d.Turn(), k.cfg.Upkeep.Leases
 	expected := leases.Expect(msg.Run)
 	defer expected() // after Add, so that no abort in between is missed
-	ask := state.ClaimRequest{
-		Run: msg.Run, Version: msg.Version, Token: k.cfg.Random.Token(), Worker: k.cfg.Worker, Lease: k.cfg.Periods.Lease, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
-		MaxLogBytes: smallView,
-	}
-	ask.Refuse.From, ask.Refuse.To = k.cfg.Quarantine.Refused()
-	at := time.Now()
 	own, eager := leases.TakeEager(msg)
+	at, token := time.Now(), ""
 	if eager {
-		ask.Token, at = own.Token, own.Sent
+		at, token = own.Sent, own.Token
 	}
-	c, err := k.store.Claim(ctx, ask)
+	c, err := k.ask(ctx, msg, token)
 	if err != nil {
-		k.runLog(msg.Run).Warn("turn not started, because this worker could not claim it in the store; a worker retries it", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
-		k.disclaim(ctx, ask)
 		return nil, ctx, d.Nak(k.retryDelay(d.Delivered()))
 	}
 	k.cfg.Clock.Hear(c.Now)
@@ -54,16 +47,39 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	if !ok {
 		return nil, ctx, k.deferTurn(ctx, d, c)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	l := upkeep.NewLease(c.Lease, c.State.Tenant, d, c.Abort != nil, cancel)
-	t := k.newTurn(d, c, l)
+	t, ctx := k.begin(ctx, d, c)
 	t.admitted = admitted
-	ctx, t.span = k.startSpan(ctx, t, msg)
 	// From here on an abort is for this turn. If the claim were expected until the turn's end, an
 	// abort would end the next turn as well.
-	leases.Add(l, at, eager)
+	leases.Add(t.lease, at, eager)
 	k.metrics.inFlight.Inc()
 	return t, ctx, nil
+}
+
+// ask claims a turn in the store, with the token of an eager claim if there is one.
+func (k *Taker) ask(ctx context.Context, msg bus.Turn, token string) (*state.Claim, error) {
+	q := state.ClaimRequest{
+		Run: msg.Run, Version: msg.Version, Token: token, Worker: k.cfg.Worker, Lease: k.cfg.Periods.Lease, RedeliveryDelay: k.cfg.Periods.RedeliveryDelay,
+		MaxLogBytes: smallView,
+	}
+	if token == "" {
+		q.Token = k.cfg.Random.Token()
+	}
+	q.Refuse.From, q.Refuse.To = k.cfg.Quarantine.Refused()
+	c, err := k.store.Claim(ctx, q)
+	if err != nil {
+		k.runLog(msg.Run).Warn("turn not started, because this worker could not claim it in the store; a worker retries it", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
+		k.disclaim(ctx, q)
+	}
+	return c, err
+}
+
+// begin returns the turn that was claimed, with its span, and its context.
+func (k *Taker) begin(ctx context.Context, d bus.TurnDelivery, c *state.Claim) (*turn, context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t := k.newTurn(d, c, upkeep.NewLease(c.Lease, c.State.Tenant, d, c.Abort != nil, cancel))
+	ctx, t.span = k.startSpan(ctx, t, d.Turn())
+	return t, ctx
 }
 
 // end ends the span, the lease, the effects, the memory and the admission of the turn, after its commit or without one.

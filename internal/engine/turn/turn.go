@@ -71,7 +71,7 @@ func (k *Taker) takeTurn(ctx context.Context, d bus.TurnDelivery, load *admissio
 	// Publish the next turn, or finalize a run at rest.
 	if done.Status == state.Queued {
 		t.view.Release() // for the next turn, which may begin before this one has ended
-		err = k.cfg.Dispatch.Publish(ctx, t.next(ctx, done))
+		err = t.publishNext(ctx, done)
 	} else {
 		err = t.finalize(ctx)
 	}
@@ -139,6 +139,11 @@ func (t *turn) takeNotes(ctx context.Context) {
 		noted.Trouble.HookErrors += answer.Failures
 		t.become(&noted)
 	}
+}
+
+// publishNext publishes the turn that follows a commit.
+func (t *turn) publishNext(ctx context.Context, done state.Committed) error {
+	return t.taker.cfg.Dispatch.Publish(ctx, t.next(ctx, done))
 }
 
 // next returns the turn that follows a commit.

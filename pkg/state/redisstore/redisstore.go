@@ -301,11 +301,11 @@ func appendEntries(args []any, entries []state.Entry) ([]any, error) {
 func decodeEntries(log []state.Entry, after int64, encoded []string) ([]state.Entry, error) {
 	log = slices.Grow(log, len(encoded))
 	for i, text := range encoded {
-		e, err := state.DecodeEntry(after+int64(i)+1, text)
-		if err != nil {
+		var err error
+		if log, err = state.AppendEntry(log, after+int64(i)+1, text); err != nil {
 			return nil, err
 		}
-		log, encoded[i] = append(log, e), ""
+		encoded[i] = ""
 	}
 	return log, nil
 }

@@ -18,31 +18,65 @@ import (
 // rest of the log comes from the cache, and so does the header if this process made the last commit.
 func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, error) {
 	if known, ok := s.cache.Resume(q.Run, q.Token); ok && known.Header.State.Version == q.Version {
-		return resumed(q, known), nil
+		return resumed(&q, &known), nil
 	}
-	k := s.keys.run(q.Run)
-	known := s.cache.Get(q.Run)
-	r, err := claimScript.batched(ctx, s, []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark},
-		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load(), q.MaxLogBytes)
+	c, err := s.claim(ctx, &q)
 	if err != nil {
 		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
 	}
-	c := &state.Claim{
-		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
-		FinalizedSeq: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
+	return c, nil
+}
+
+// claim asks the server for the claim q.
+func (s *Store) claim(ctx context.Context, q *state.ClaimRequest) (*state.Claim, error) {
+	known := s.cache.Get(q.Run)
+	keys, args := s.claimCommand(q, &known)
+	r, err := claimScript.send(ctx, s, keys, args)
+	if err != nil {
+		return nil, err
 	}
+	c := claimOf(r)
 	if c.Outcome != state.Claimed {
 		return c, nil
 	}
 	c.Lease = state.Lease{Run: q.Run, Token: q.Token, Version: c.Version, Worker: q.Worker}
-	c.State = new(state.State)
-	if header := r.str(claimHeader); header == "" {
-		*c.State = *known.Header.State
-		c.State.Log = nil
-	} else if *c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
-		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
+	if err := claimHeaderOf(c, r, known.Header.State); err != nil {
+		return nil, err
 	}
-	c.State.ID = q.Run
+	if c.LogOmitted = q.Omits(c.State); !c.LogOmitted {
+		if err := s.claimLog(ctx, c, r, known.Entries); err != nil {
+			return nil, err
+		}
+	}
+	return c, fill(c, r)
+}
+
+// claimCommand returns the command of the claim q by a process that has cached the known log.
+func (s *Store) claimCommand(q *state.ClaimRequest, known *logcache.Known) (keys []string, args []any) {
+	k := s.keys.run(q.Run)
+	keys = []string{k.header, k.log, k.journal, k.inbox, k.due, k.count, k.leases, k.mark}
+	return keys, append(claimScript.command(keys, 13),
+		string(q.Run), q.Version, q.Token, q.Worker, q.Lease.Milliseconds(), q.RedeliveryDelay.Milliseconds(), state.LogLen(known.Entries), known.Sum, known.Header.Commit, q.Refuse.From, q.Refuse.To, s.floor.Load(), q.MaxLogBytes)
+}
+
+// claimOf returns a claim with its outcome.
+func claimOf(r reply[claimPlace]) *state.Claim {
+	return &state.Claim{
+		Outcome: state.Outcome(r.str(claimOutcome)), Status: state.Status(r.str(claimStatus)), Version: r.num(claimVersion), Priority: state.Priority(r.str(claimLane)),
+		FinalizedSeq: r.num(claimFinalized), LogLen: r.num(claimLength), Busy: time.Duration(r.num(claimBusy)) * time.Millisecond, Now: millis(r.num(claimClock)).Time,
+	}
+}
+
+// claimHeaderOf sets what a claim says of the run apart from its log, journal and inbox. The header is the known one
+// if the server returned none.
+func claimHeaderOf(c *state.Claim, r reply[claimPlace], known *state.State) (err error) {
+	if header := r.str(claimHeader); header == "" {
+		c.State = new(*known)
+		c.State.Log = nil
+	} else if c.State, err = state.DecodeHeader(r.str(claimFixed), header); err != nil {
+		return err
+	}
+	c.State.ID = c.Lease.Run
 	if c.State.StartedAt.IsZero() {
 		c.State.StartedAt = millis(r.num(claimStarted))
 	}
@@ -50,33 +84,31 @@ func (s *Store) Claim(ctx context.Context, q state.ClaimRequest) (*state.Claim, 
 	if at := r.num(claimTakenOver); at > 0 {
 		c.TakenOver = millis(at)
 	}
-	if c.Abort, err = decodeAbort(q.Run, r.str(claimAbort)); err != nil {
-		return new(state.Claim), err
-	}
-	if c.LogOmitted = q.Omits(c.State); c.LogOmitted {
-		return c, fill(c, r)
-	}
+	c.Abort, err = decodeAbort(c.Lease.Run, r.str(claimAbort))
+	return err
+}
+
+// claimLog sets the log of a claimed run from the cached entries, the end that the server returned and, if that is
+// not enough, a further read.
+func (s *Store) claimLog(ctx context.Context, c *state.Claim, r reply[claimPlace], known []state.Entry) error {
 	tail, err := r.list(claimTail)
 	if err != nil {
-		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
+		return err
 	}
 	// The server reports how much of the cached log is valid: all or nothing.
 	if r.num(claimKnown) > 0 {
-		c.State.Log = known.Entries
+		c.State.Log = known
 	}
 	if c.LogLen > c.State.LogLen() {
-		if c.State.Log, err = s.extend(ctx, q.Run, c.State.Log, r.num(claimFrom), tail, c.LogLen); err != nil {
-			return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
+		if c.State.Log, err = s.extend(ctx, c.Lease.Run, c.State.Log, r.num(claimFrom), tail, c.LogLen); err != nil {
+			return err
 		}
 	}
 	c.State.Log = state.FromCheckpoint(c.State.Log, c.State.Checkpoint)
 	if state.CheckpointOf(c.State.Log) != nil {
 		c.State.Checkpoint = c.State.Log[0].Seq // an older build may have dropped it from the header
 	}
-	if err := fill(c, r); err != nil {
-		return new(state.Claim), fmt.Errorf("claim run %s: %w", q.Run, err)
-	}
-	return c, nil
+	return nil
 }
 
 // capacityFor returns the spare capacity for a log of n entries that is read for a turn, so that the turn's first
@@ -90,12 +122,12 @@ func capacityFor(n int64) int64 { return min(n+2, 8) }
 func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry, from int64, tail []string, n int64) ([]state.Entry, error) {
 	if len(tail) == 0 {
 		var err error
-		if tail, err = s.rdb.LRange(ctx, s.keys.run(run).log, from, n-1).Result(); err != nil {
-			return nil, fmt.Errorf("read log: %w", err)
+		if tail, err = s.readTail(ctx, run, from, n); err != nil {
+			return nil, err
 		}
 	}
 	if int64(len(tail)) != n-from {
-		return nil, fmt.Errorf("the log of run %s has %d entries instead of the %d in its header: if this repeats, the stored data is damaged: restore Redis from a backup", run, from+int64(len(tail)), n)
+		return nil, cutLog(run, from+int64(len(tail)), n)
 	}
 	last := []byte(tail[len(tail)-1])
 	log, err := decodeEntries(append(make([]state.Entry, 0, int64(len(known)+len(tail))+capacityFor(n)), known...), from, tail)
@@ -104,6 +136,20 @@ func (s *Store) extend(ctx context.Context, run state.RunID, known []state.Entry
 	}
 	s.cache.Put(run, slices.Clip(log), last, logcache.Header{})
 	return log, nil
+}
+
+// readTail reads the encoded entries of a log after entry from up to n.
+func (s *Store) readTail(ctx context.Context, run state.RunID, from, n int64) ([]string, error) {
+	tail, err := s.rdb.LRange(ctx, s.keys.run(run).log, from, n-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	return tail, nil
+}
+
+// cutLog returns the error of a log with fewer entries than its header says.
+func cutLog(run state.RunID, entries, want int64) error {
+	return fmt.Errorf("the log of run %s has %d entries instead of the %d in its header: if this repeats, the stored data is damaged: restore Redis from a backup", run, entries, want)
 }
 
 // fill decodes the journal and the inbox of a claim.
@@ -160,7 +206,7 @@ func fillStart(j *state.Journal, id, stored string) error {
 }
 
 // resumed returns the answer to an eager claim.
-func resumed(q state.ClaimRequest, known logcache.Known) *state.Claim {
+func resumed(q *state.ClaimRequest, known *logcache.Known) *state.Claim {
 	n := state.LogLen(known.Entries)
 	return &state.Claim{
 		Outcome: state.Claimed, Status: state.Running, Version: q.Version, Priority: known.Header.State.Priority, LogLen: n,
