@@ -2,6 +2,7 @@ package service
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/turnpike-dev/turnpike/pkg/api"
@@ -43,5 +44,18 @@ func TestCancelFilterUsesEachField(t *testing.T) {
 		if name != "Agent" && reflect.DeepEqual(filter(f), filter(api.RunFilter{Agent: "other"})) {
 			t.Errorf("%s = %v has no effect beside another field", name, value)
 		}
+	}
+}
+
+// A cursor selects no runs: a request with only a cursor would otherwise cancel all runs from there on.
+func TestCancelFilterIsEmptyBesideACursor(t *testing.T) {
+	t.Parallel()
+	req := api.CancelRunsRequest{Filter: &api.RunFilter{}, Cursor: string(state.RunPrefix) + "01J8ZQ4X7N2V5T6W9Y0A1B2C3D"}
+	if f, err := cancelFilter(req); err == nil || !strings.Contains(err.Error(), "filter is empty") {
+		t.Errorf("a request with only a cursor has the filter %+v, %v; want a refusal of the empty filter", f, err)
+	}
+	req.Filter.Agent = "a"
+	if f, err := cancelFilter(req); err != nil || f.Cursor != req.Cursor {
+		t.Errorf("with an agent too, the filter is %+v, %v; want one from the cursor on", f, err)
 	}
 }
