@@ -47,6 +47,26 @@ func TestReadRuns(t *testing.T) {
 	}
 }
 
+// The reader of lines reuses its memory, but each run keeps its own input.
+func TestReadRunsKeepsEachInput(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for i := range state.MaxBatch / 2 { // more bytes than one read has
+		want = append(want, fmt.Sprintf(`["input %d"]`, i), fmt.Sprintf(`"input %d"`, i))
+	}
+	runs, err := readRuns(strings.NewReader(strings.Join(want, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range runs {
+		got = append(got, string(r.Input))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("inputs:\n%s", diff)
+	}
+}
+
 // The longest line may have a line feed or end the input.
 func TestReadRunsWithTheLongestLine(t *testing.T) {
 	t.Parallel()
