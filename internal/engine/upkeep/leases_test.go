@@ -159,6 +159,24 @@ func TestAbortWhileClaiming(t *testing.T) {
 	}
 }
 
+// A worker that was found dead claims its own run again. The end of the old turn leaves the new one its lease, so an
+// abort still reaches the new turn.
+func TestEndOfAnOldTurn(t *testing.T) {
+	t.Parallel()
+	leases := upkeep.NewLeases(&renewer{}, periods, true, slog.New(slog.DiscardHandler))
+	old, _ := held(t, leases)
+	next, ctx := held(t, leases)
+	leases.End(old)
+	if ctx.Err() != nil {
+		t.Fatalf("the end of the old turn ended the new one with %v", context.Cause(ctx))
+	}
+	leases.HearAbort(bus.Abort{Run: "r1", Tenant: "acme"})
+	if _, aborted := errors.AsType[*upkeep.AbortError](context.Cause(ctx)); !aborted {
+		t.Errorf("after the abort the new turn has the cause %v, want the abort", context.Cause(ctx))
+	}
+	leases.End(next)
+}
+
 // The turn of an aborted run is claimed at the store, which reports the abort, whether the abort arrives after the
 // commit that claimed it or before.
 func TestAbortDropsAnEagerClaim(t *testing.T) {
