@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -213,6 +214,51 @@ func TestHeartbeat(t *testing.T) {
 	if n, _, err := first.Pending(); n != 0 || err != nil {
 		t.Errorf("%d messages after the reply, %v", n, err)
 	}
+}
+
+// A call that its caller cancels while it waits for a slot ends without a slot, so the handler is not called for it.
+func TestCancelOfAWaitingCall(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	started, release := make(chan struct{}, 2), make(chan struct{})
+	serve(t, nc, toolkit.Tool{Name: "slow", Concurrency: 1, Handler: func(context.Context, toolkit.Call) (toolkit.Result, error) {
+		started <- struct{}{}
+		<-release
+		return toolkit.Result{}, nil
+	}})
+	defer close(release)
+	if err := nc.PublishRequest(toolkit.Subject(prefix, "slow"), nc.NewInbox(), []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	waiting, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &nats.Msg{Subject: toolkit.Subject(prefix, "slow"), Reply: waiting.Subject, Data: []byte(`{}`), Header: nats.Header{toolkit.HeartbeatHeader: {"60"}}}
+	if err := nc.PublishMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := waiting.NextMsgWithContext(t.Context()); err != nil { // a heartbeat
+		t.Fatal(err)
+	}
+	if err := nc.Publish(waiting.Subject+toolkit.CancelSuffix, nil); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, "the cancelled call ends while the first has the slot", func() error {
+		m, err := nc.RequestWithContext(t.Context(), "$SRV.STATS.slow", nil)
+		if err != nil {
+			return err
+		}
+		var stats micro.Stats
+		if err := json.Unmarshal(m.Data, &stats); err != nil {
+			return err
+		}
+		if n := stats.Endpoints[0].NumRequests; n != 1 {
+			return fmt.Errorf("%d calls have ended, want 1", n)
+		}
+		return nil
+	})
 }
 
 // Stop does not wait for messages that can no longer arrive.
