@@ -2,6 +2,7 @@ package natsstore_test
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +68,28 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	if st, err := s.Load(t.Context(), run.ID); err != nil || st.Status != state.Queued {
 		t.Errorf("the run is %s, %v", st.Status, err)
+	}
+}
+
+// A due run whose write the server refuses does not hold up the others: a sweep returns its error only if no other run
+// is due (I2).
+func TestSweepBesideARefusedWrite(t *testing.T) {
+	t.Parallel()
+	nc, p := testbed.NATS(t), prefix()
+	s := open(t, nc, p)
+	good, bad := newRun(t), newRun(t)
+	bad.Metadata = map[string]string{"k": strings.Repeat("x", 20_000)}
+	for _, run := range []state.State{good, bad} {
+		if _, err := s.Create(t.Context(), state.NewRun{State: run, RedeliveryDelay: -time.Hour}); err != nil { // due
+			t.Fatal(err)
+		}
+	}
+	change(t, nc, p, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 10_000 })
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err != nil || len(due) != 1 || due[0].Run != good.ID {
+		t.Errorf("with another run due, Sweep = %+v, %v; want run %s", due, err, good.ID)
+	}
+	if due, err := s.Sweep(t.Context(), 10, time.Hour, nil); err == nil || len(due) > 0 {
+		t.Errorf("with no other run due, Sweep = %+v, %v; want the error of the server", due, err)
 	}
 }
 
