@@ -183,6 +183,36 @@ func TestMalformedTurn(t *testing.T) {
 	}
 }
 
+// Messages with the same number in different streams of turns become a dead letter each.
+func TestMalformedTurnsOfSeveralStreams(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b, js := spreadOver(t, nc, 3), jet(t, nc)
+	subjects := []string{"turnpike.turn.normal.0", "turnpike.turns.2.normal.0", "turnpike.turns.3.normal.0"}
+	for _, subject := range subjects {
+		ack, err := js.Publish(t.Context(), subject, []byte("{"))
+		if err != nil || ack.Sequence != 1 {
+			t.Fatalf("publish on %s: %+v, %v; want the number 1", subject, ack, err)
+		}
+		// A queue takes the messages of a stream in their order.
+		if _, err := js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"run_id":%q,"version":1}`, newRun())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, err := b.Turns(t.Context(), bus.QueueKey{Lane: state.Normal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range subjects {
+		if _, err := q.Next(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if letters, err := b.DeadLetters(t.Context(), state.DefaultTenant, 0, 10); err != nil || len(letters) != len(subjects) {
+		t.Fatalf("DeadLetters = %+v, %v; want %d", letters, err, len(subjects))
+	}
+}
+
 // JetStream answers a message on any reply subject that its sender names. Such an answer makes no dead letter, neither
 // as a turn nor as a submission or an abort, and blocks nothing.
 func TestAnswersAreDropped(t *testing.T) {
