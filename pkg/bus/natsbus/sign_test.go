@@ -209,6 +209,28 @@ func TestForgedFeed(t *testing.T) {
 	last(0)
 }
 
+// The signature of an event on the feed holds for its number too: a copy of the event with a later number does not
+// displace the events in between.
+func TestFeedEventUnderAnotherNumber(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := openWith(t, nc, newKey)
+	passing := capture(t, nc, "signed.events."+string(run))
+	if err := b.PublishEvents(t.Context(), state.DefaultTenant, run, []bus.Event{{Seq: 1, Data: []byte("{}")}}); err != nil {
+		t.Fatal(err)
+	}
+	signed := next(t, passing)
+	for number, want := range map[string]int64{"1": 1, "99": 0} {
+		m := &nats.Msg{Subject: signed.Subject, Data: signed.Data, Header: nats.Header{"Turnpike-Seq": {number}, "Turnpike-MAC": signed.Header["Turnpike-MAC"]}}
+		if _, err := nc.RequestMsgWithContext(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.LastEvent(t.Context(), state.DefaultTenant, run); err != nil || n != want {
+			t.Errorf("after a copy with the number %s the last event is %d, %v; want %d", number, n, err, want)
+		}
+	}
+}
+
 // While some processes have no keys, the others accept their messages.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
