@@ -2,6 +2,8 @@ package deploy_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -82,6 +84,39 @@ func TestTelemetryOfParts(t *testing.T) {
 				t.Errorf("the other tracer has spans: %t, the other meter has metrics: %t", spans, metrics)
 			}
 		})
+	}
+}
+
+// A deployment with a larger maximum of max_result accepts a tool that uses it, and calls the tool with that limit; a
+// worker may have its own maximum.
+func TestMaxResultOfParts(t *testing.T) {
+	t.Parallel()
+	const limit = 8 << 20
+	for own, want := range map[int]int{0: limit, 5 << 20: 5 << 20} {
+		d, err := deploy.Open(t.Context(), deploy.Config{Store: memstore.New(memstore.Config{}), Bus: membus.New(), MaxResult: 2 * limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		client := serve(t, d)
+		definition := fmt.Sprintf(`{"tools":[{"name":"book","max_result":%d}],"model":{"provider":"scripted","responses":[{"tool_calls":[{"name":"book"}]},{"text":"done"}]}}`, limit)
+		if _, err := client.PutAgent(t.Context(), "booker", []byte(definition)); err != nil {
+			t.Fatal(err)
+		}
+		run, err := client.Submit(t.Context(), api.SubmitRequest{Agent: "booker", Input: json.RawMessage(`"Book."`)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		cfg := durable(func(_ context.Context, c tool.Call) (tool.Result, error) {
+			got = c.MaxResult
+			return tool.Result{}, nil
+		})
+		cfg.MaxResult = own
+		work(t, d, cfg, client, run.ID)
+		if got != want {
+			t.Errorf("a worker with maximum %d calls the tool with limit %d, want %d", own, got, want)
+		}
 	}
 }
 
