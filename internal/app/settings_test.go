@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,11 +49,34 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// A variable that is set, even to nothing, overrides the settings file; a key of the file may have _ in place of -.
+func TestEmptyVariableOverridesFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turnpike.yaml")
+	if err := os.WriteFile(path, []byte("redis_url: redis://file\nnats-domain: file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TURNPIKE_REDIS_URL", "")
+	f, err := readFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Config
+	k, err := kong.New(&got, kong.Resolvers(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Parse(nil); err != nil || got.RedisURL != "" || got.Domain != "file" {
+		t.Errorf("Redis at %q, domain %q, %v; want none, and the domain of the file", got.RedisURL, got.Domain, err)
+	}
+}
+
 func TestSettingsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown key": {"nats-ulr: nats://x\n", `unknown key "nats-ulr"`},
+		"help":        {"help: true\n", `unknown key "help"`},
+		"hidden flag": {"mock-responses: '[]'\n", `unknown key "mock-responses"`},
 		"no map":      {"- a\n", "read settings"},
 		"key twice":   {"prefix: a\nprefix: b\n", "prefix"},
 		"two forms":   {"nats-url: a\nnats_url: b\n", "nats-url occurs twice"},
@@ -188,6 +212,35 @@ func TestMistakesNameCommands(t *testing.T) {
 		}
 		if got := mistake("turnpike", wrong.Context, err.Error()); got != want {
 			t.Errorf("%s: got %q, want %q", said, got, want)
+		}
+	}
+}
+
+// A command that fails because of a mistake in its usage has another exit code than others, and points to the help.
+func TestFail(t *testing.T) {
+	t.Parallel()
+	var c struct {
+		Run struct{} `cmd:""`
+	}
+	k, err := kong.New(&c, kong.Name("turnpike"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := k.Parse([]string{"run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		err  error
+		code int
+		want string
+	}{
+		{errors.New("x"), 1, "turnpike: words\n"},
+		{fmt.Errorf("run: %w", Usagef("x")), 80, "turnpike: words\nrun turnpike run --help for the usage\n"},
+	} {
+		var out strings.Builder
+		if code := Fail(&out, parsed, tt.err, "words"); code != tt.code || out.String() != tt.want {
+			t.Errorf("%v: code %d, %q; want %d, %q", tt.err, code, &out, tt.code, tt.want)
 		}
 	}
 }
