@@ -65,7 +65,7 @@ func timedErr(m *Meter, operation string, call func() error) error {
 
 // answers are the errors that prove that the store has answered.
 var answers = []error{
-	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, restore.ErrWaiting, onestore.ErrDiffers,
+	state.ErrNotFound, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, state.ErrMoved, restore.ErrWaiting, onestore.ErrDiffers,
 }
 
 // answered reports whether the store answered, be it with a refusal.
@@ -79,7 +79,7 @@ func answered(err error) bool {
 		}
 	}
 	return is[*state.NotWaitingError](err) || is[*state.TerminalError](err) || is[*state.NotEndedError](err) || is[*state.TooLargeError](err) ||
-		is[*state.GapError](err) || is[*state.InboxFullError](err) || is[*state.InvalidCursorError](err)
+		is[*state.GapError](err) || is[*state.InboxFullError](err) || is[*state.InvalidCursorError](err) || is[*state.BusyError](err)
 }
 
 func is[E error](err error) bool {

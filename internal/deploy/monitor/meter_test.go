@@ -81,9 +81,9 @@ func (s replying) Ready(context.Context) error { return s.err }
 func TestRefusalsAreAnswers(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		nil, state.ErrNotFound, state.ErrDeleted, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting,
+		nil, state.ErrNotFound, state.ErrDeleted, state.ErrFenced, state.ErrIdempotencyConflict, state.ErrChanged, state.ErrUnconsumedSignals, state.ErrFormat, state.ErrDeleting, state.ErrMoved,
 		restore.ErrWaiting, onestore.ErrDiffers, &state.NotWaitingError{}, &state.TerminalError{}, &state.NotEndedError{}, &state.TooLargeError{}, &state.GapError{},
-		&state.InboxFullError{}, &state.InvalidCursorError{}, context.Canceled,
+		&state.InboxFullError{}, &state.InvalidCursorError{}, &state.BusyError{}, context.Canceled,
 	} {
 		if err != nil {
 			err = fmt.Errorf("read: %w", err)
