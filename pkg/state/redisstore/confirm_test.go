@@ -243,3 +243,66 @@ func TestConfirmSetting(t *testing.T) {
 		}
 	}
 }
+
+// A pipeline asks for confirmation if any of its calls needs that, and only those calls fail without it. A call that
+// the server refuses keeps that error, and does not fail others.
+func TestConfirmationOfOneOfMany(t *testing.T) {
+	t.Parallel()
+	url := testbed.Redis(t) // without replicas
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	refused := errors.New("the server refuses the call")
+	unconfirmed := errors.New("no replica confirms the write")
+	type call struct {
+		ctx     context.Context //nolint:containedctx // of the caller
+		promise bool
+		command string
+		want    error
+	}
+	done := call{t.Context(), false, "incr", nil}
+	lost := call{t.Context(), true, "incr", unconfirmed}
+	wrong := call{t.Context(), true, "lpush", refused}
+	left := call{gone, true, "incr", context.Canceled}
+	for name, calls := range map[string][]call{
+		"the first": {lost, done}, "the last": {done, lost}, "all": {lost, lost}, "none": {done, done}, "one in the middle": {done, lost, done},
+		"refused": {done, wrong}, "refused, without a confirmation": {done, {t.Context(), false, "lpush", refused}}, "left": {left, done}, "all have left": {left, left},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := "test-" + ulid.Make().String()
+			s, err := redisstore.Open(t.Context(), redisstore.Config{URL: url, Prefix: prefix, Confirm: "replicas:1", ConfirmWithin: time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			var sent []*redisstore.Together
+			executed := 0
+			for _, c := range calls {
+				sent = append(sent, &redisstore.Together{Ctx: c.ctx, Promise: c.promise, Args: []any{c.command, prefix + ":n"}})
+				if c.command == "lpush" {
+					sent[len(sent)-1].Args = append(sent[len(sent)-1].Args, "x")
+				} else if c.ctx != gone {
+					executed++
+				}
+			}
+			if err := s.SendTogether(sent...); err != nil {
+				t.Errorf("the server does not answer: %v", err)
+			}
+			for i, c := range calls {
+				err := sent[i].Err
+				switch _, ok := errors.AsType[*state.UnconfirmedError](err); {
+				case ok:
+					err = unconfirmed
+				case err != nil && !errors.Is(err, context.Canceled):
+					err = refused
+				}
+				if !errors.Is(err, c.want) {
+					t.Errorf("call %d: %v, want %v", i, sent[i].Err, c.want)
+				}
+			}
+			if n, err := raw(t, url).Get(t.Context(), prefix+":n").Int(); n != executed || executed > 0 && err != nil {
+				t.Errorf("%d calls are executed, %v; want %d", n, err, executed)
+			}
+		})
+	}
+}

@@ -113,3 +113,25 @@ func WaitsForAOF(version string) bool {
 	info.SetVal(map[string]map[string]string{"Server": {"redis_version": version}})
 	return waitsForAOF(info)
 }
+
+// Together is a call that is sent in one pipeline with others.
+type Together struct {
+	Ctx     context.Context //nolint:containedctx // of the caller, as in call
+	Promise bool            // replicas must confirm the write
+	Args    []any
+	Err     error // of the reply
+}
+
+// SendTogether sends calls in one pipeline and sets the error of each. The result is that of the batcher.
+func (s *Store) SendTogether(calls ...*Together) error {
+	batch := make([]*call, len(calls))
+	for i, c := range calls {
+		batch[i] = &call{c.Ctx, redis.NewCmd(c.Ctx, c.Args...), size(c.Args), c.Promise, make(chan struct{})}
+	}
+	err := s.batcher.send(batch)
+	for i, c := range batch {
+		<-c.done
+		calls[i].Err = c.cmd.Err()
+	}
+	return err
+}
