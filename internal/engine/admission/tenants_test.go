@@ -39,7 +39,7 @@ func TestTenantsNoisy(t *testing.T) {
 }
 
 // On a shared worker, a tenant is also noisy with half as many working turns as noisy tenants may have. Turns
-// that rest do not count.
+// that rest do not count until they work again.
 func TestTenantsNoisyByWork(t *testing.T) {
 	t.Parallel()
 	x := NewTenants(1000, 8)
@@ -57,6 +57,14 @@ func TestTenantsNoisyByWork(t *testing.T) {
 	turns[0].Rest()
 	if x.Noisy("a") {
 		t.Error("a resting turn counts as a working one")
+	}
+	turns[0].Work(t.Context())
+	if !x.Noisy("a") {
+		t.Error("a turn that works again does not count")
+	}
+	turns[0].Rest()
+	if !turns[0].TryWork() || !x.Noisy("a") {
+		t.Error("a turn that works again without a wait does not count")
 	}
 }
 
@@ -153,6 +161,35 @@ func TestCutShortTurnDoesNotWait(t *testing.T) {
 	at.Leave()
 	if err := x.Await(t.Context()); err != nil || x.Free() != 1 {
 		t.Errorf("Await = %v, %d free, want nil and 1", err, x.Free())
+	}
+}
+
+// TryWork takes a place for a noisy turn only if one is free, and the turn counts as working from then on. Without a
+// place the turn still rests, so it releases none when it leaves.
+func TestTryWorkTakesAPlace(t *testing.T) {
+	t.Parallel()
+	x := shared(4)
+	turn := func() *Turn {
+		u := x.Enter("noisy", true)
+		u.Rest()
+		return u
+	}
+	for i := range 3 {
+		if u := turn(); !u.TryWork() || !u.TryWork() || x.Free() != 3-i {
+			t.Fatalf("%d turns went back to work, and %d more may, want %d", i+1, x.Free(), 3-i)
+		}
+	}
+	last, late := turn(), turn()
+	if !last.TryWork() || late.TryWork() || late.TryWork() {
+		t.Error("TryWork does not give the last place to one turn")
+	}
+	late.Leave()
+	if n := x.Free(); n != 0 {
+		t.Errorf("a turn without a place has released %d", n)
+	}
+	last.Leave()
+	if n := x.Free(); n != 1 {
+		t.Errorf("%d turns may work, want the 1 that has a place again", n)
 	}
 }
 
