@@ -116,3 +116,37 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 }
+
+// A secret in several places has the value of the first: the tenant's file, the deployment's variable, its file, and
+// for the key of a built-in provider its own variable, for the hosts of the provider.
+func TestPlacesOfASecret(t *testing.T) {
+	t.Parallel()
+	const name, host = "OPENAI_API_KEY", "api.openai.com:443"
+	places := []string{"acme's file", "the variable", "the file", "the provider's variable"}
+	for first, want := range places {
+		dir, variables := t.TempDir(), map[string]string{name: places[3]}
+		if err := os.Mkdir(filepath.Join(dir, "acme"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if first <= 2 {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(places[2]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if first <= 1 {
+			variables[declared+name] = places[1]
+		}
+		if first <= 0 {
+			if err := os.WriteFile(filepath.Join(dir, "acme", name), []byte(places[0]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := Secrets{dir, func(name string) string { return variables[name] }}
+		if got, err := s.Find("acme", name, host, policy.Of("acme", api.TenantSettings{Secrets: []api.TenantSecret{{Name: name}}})); got != want || err != nil {
+			t.Errorf("Find returns %q, %v; want %q", got, err, want)
+		}
+		if got, err := s.Key("acme", name, host); got != want || err != nil {
+			t.Errorf("Key returns %q, %v; want %q", got, err, want)
+		}
+	}
+}
