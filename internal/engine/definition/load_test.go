@@ -35,3 +35,33 @@ func TestLoadingEnds(t *testing.T) {
 		}
 	})
 }
+
+// flaky is a store that fails a number of times before it answers that it has no such agent.
+type flaky struct {
+	state.Agents
+
+	fails int
+	reads *int
+}
+
+func (f flaky) Agent(context.Context, string, string, int) (state.AgentVersion, error) {
+	if *f.reads++; *f.reads <= f.fails {
+		return state.AgentVersion{}, errors.New("no answer")
+	}
+	return state.AgentVersion{}, state.ErrNotFound
+}
+
+// A read that fails is repeated until the store answers; the answer that the agent does not exist ends the run.
+func TestReadsAreRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, fails := range []int{0, 1, 3} {
+			reads := 0
+			agents := definition.New(flaky{fails: fails, reads: &reads}, definition.Config{Patience: time.Hour})
+			_, err := agents.Get(t.Context(), state.DefaultTenant, "a", 1)
+			if _, invalid := errors.AsType[*definition.InvalidError](err); !invalid || reads != fails+1 {
+				t.Errorf("a store that fails %d times: %d reads, %v; want one more read than failures, and an InvalidError", fails, reads, err)
+			}
+		}
+	})
+}
