@@ -2,11 +2,14 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/restore"
 	"github.com/turnpike-dev/turnpike/internal/worker"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -64,4 +67,49 @@ func TestReadyNamesTheDependency(t *testing.T) {
 			}
 		}
 	})
+}
+
+// marks is a store with a mark, and a bus whose mark is 100.
+type marks struct{ store int64 }
+
+func (m *marks) Marks(context.Context) (least, greatest int64, err error) {
+	return m.store, m.store, nil
+}
+
+func (m *marks) RaiseMarks(context.Context, int64, int64) (least, greatest int64, err error) {
+	return m.store, m.store, nil
+}
+
+func (m *marks) SetFloor(int64) {}
+
+func (m *marks) Mark(context.Context) (data []byte, revision uint64, at time.Time, err error) {
+	return []byte(`{"count": 100}`), 1, time.Now(), nil
+}
+
+func (m *marks) ReplaceMark(context.Context, []byte, uint64) (moved bool, err error) {
+	return false, nil
+}
+
+// While the deployment waits for the decision about an older copy of its store, its workers are not ready.
+func TestReadyDuringRestore(t *testing.T) {
+	t.Parallel()
+	s, m := newDeployment(t), &marks{}
+	cfg := s.config()
+	cfg.Restore = restore.NewWatch(m, m, slog.New(slog.DiscardHandler))
+	w, err := worker.New(s.store, s.bus, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		mark int64
+		want error
+	}{{1, restore.ErrWaiting}, {100, nil}} {
+		m.store = test.mark
+		if err := cfg.Restore.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Ready(t.Context()); !errors.Is(err, test.want) {
+			t.Errorf("with the mark %d: Ready returns %v, want %v", test.mark, err, test.want)
+		}
+	}
 }

@@ -36,11 +36,14 @@ func TestToolIgnoresItsTimeLimit(t *testing.T) {
 		}
 		s.run(w)
 		deaf := []agent.Tool{{Name: "deaf", Timeout: model.Duration(200 * time.Millisecond)}}
-		for range 2 {
+		for i := range 2 {
 			id := s.submit(state.Limits{}, deaf, call("deaf", "c1"), model.Scripted{Text: "done"})
 			st := s.awaitReason(id, state.EndCompleted)
 			if told := strings.Join(s.transcript(id), "\n"); !strings.Contains(told, "timed out after 200ms") {
 				t.Errorf("run %s is %s, the model read %q", id, st.Status, told)
+			}
+			if err := w.Ready(t.Context()); i == 0 && err != nil {
+				t.Errorf("a worker with the one abandoned call that is allowed reports %v", err)
 			}
 		}
 		if n := gauge(t, cfg.Registry, "turnpike_abandoned_calls"); n != 2 {
