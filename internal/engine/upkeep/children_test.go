@@ -35,6 +35,9 @@ type family struct {
 	runs  map[state.RunID]state.State             // instead of those in the store
 	gone  []state.RunID                           // deleted
 	ends  state.RunID                             // gets an abort once a child is created
+	takes map[state.RunID]error                   // how runs take a signal; nil: they do
+	wake  state.Wake                              // the answer to signals
+	past  map[int]state.Status                    // runs of a batch that were deleted long ago
 
 	mu      sync.Mutex
 	signals map[state.RunID][]state.Signal
@@ -104,7 +107,11 @@ func (f *family) Signal(_ context.Context, id state.RunID, sig state.Signal, _ t
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.signals[id] = append(f.signals[id], sig)
-	return state.Wake{}, nil
+	return f.wake, f.takes[id]
+}
+
+func (f *family) DeletedOfBatch(context.Context, state.RunID) (state.DeletedBatch, error) {
+	return state.DeletedBatch{Deleted: f.past}, nil
 }
 
 func (f *family) Abort(_ context.Context, id state.RunID, _ state.Abort, _ time.Duration) (state.Wake, error) {
