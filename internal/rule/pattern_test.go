@@ -80,6 +80,47 @@ func TestCallsCost(t *testing.T) {
 	}
 }
 
+// A regular expression that is too large, or is none, fails the evaluation with the reason, whether it is part of the
+// condition or a value. One of the maximum size does not.
+func TestPatternLimit(t *testing.T) {
+	t.Parallel()
+	const tooComplex = "the regular expression is too complex, more than 10000 instructions: use fewer repetitions"
+	largest, larger := `(?:aaaaaaaaa){1000}`, `(?:aaaaaaaaa){1000}a`
+	if size := rule.PatternSize(largest); size != 10_000 {
+		t.Fatalf("the largest expression has %d instructions", size)
+	}
+	vars := cel.Variable("args", cel.MapType(cel.StringType, cel.DynType))
+	for _, c := range []struct {
+		text, pattern any
+		want          string
+	}{
+		{"b", largest, ""},
+		{"b", larger, tooComplex},
+		{"b", strings.Repeat("a", 10_000), ""},
+		{"b", strings.Repeat("a", 10_001), tooComplex},
+		{"b", "(", "missing closing )"},
+		{"b", "a{1001}", "invalid repeat count"},
+		{"b", 7, "no such overload"},
+		{"b", nil, "no such overload"},
+		{7, "a", "no such overload"},
+	} {
+		conditions := []string{`!args.text.matches(args.pattern)`, `!matches(args.text, args.pattern)`, `![args.pattern].exists(p, args.text.matches(p))`}
+		if text, ok := c.pattern.(string); ok && len(text) < 100 {
+			conditions = append(conditions, `!args.text.matches("`+text+`")`, `!matches(args.text, "`+text+`")`)
+		}
+		for _, condition := range conditions {
+			holds, err := rule.Compile(condition, vars)
+			if err != nil {
+				t.Fatal(err)
+			}
+			yes, err := holds(rule.NewEvaluation(map[string]any{"args": map[string]any{"text": c.text, "pattern": c.pattern}}))
+			if yes != (c.want == "") || (err == nil) != yes || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s with %.40v: %t, %v, want an error with %q", condition, c.pattern, yes, err, c.want)
+			}
+		}
+	}
+}
+
 func TestLongExpressions(t *testing.T) {
 	_, err := rule.Compile("true"+strings.Repeat(" || true", 4000), cel.Variable("args", cel.DynType))
 	if err == nil || !strings.Contains(err.Error(), "4096 are allowed") {
