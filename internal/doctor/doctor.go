@@ -98,10 +98,11 @@ func redisFindings(ctx context.Context, nc *nats.Conn, cfg deploy.Config, secret
 	if nc != nil {
 		found = append(found, otherStore(ctx, nc, cfg)...)
 	}
-	if !waiting.OK {
-		named = namedRuns{all: true} // what the store lacks is lost only after the decision
+	if waiting.OK {
+		found = withLostRuns(ctx, found, named, s)
+	} else { // what the store lacks is lost only after the decision
+		skipped.add("the check store: restore fails", "store: lost runs")
 	}
-	found = withLostRuns(ctx, found, named, s)
 	if nc == nil { // services with tools are found over NATS
 		skipped.add("NATS does not answer", agentChecks...)
 		return found
