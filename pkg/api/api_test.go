@@ -40,6 +40,38 @@ func TestRunHasEveryField(t *testing.T) {
 	}
 }
 
+// The used fraction of a deadline grows until the run ends, not after it.
+func TestUsedFractionOfAnEndedRun(t *testing.T) {
+	t.Parallel()
+	later := func(minutes int) state.Time { return state.At(at.Add(time.Duration(minutes) * time.Minute)) }
+	st := state.State{CreatedAt: at, Limits: state.Limits{DeadlineAt: later(8)}, Transition: state.Transition{Reason: state.EndCompleted}}
+	for _, c := range []struct {
+		status   state.Status
+		finished state.Time
+		want     float64
+	}{{state.Running, state.Time{}, 0.5}, {state.Completed, later(2), 0.25}} {
+		st.Status, st.FinishedAt = c.status, c.finished
+		if got := api.RunOf(st, later(4).Time).Budget.UsedFraction; got != c.want {
+			t.Errorf("%s after half of the time: used fraction %v, want %v", c.status, got, c.want)
+		}
+	}
+}
+
+// A run shows the hash of a call that it wants approved, and of no other; risk and child run only where there is one.
+func TestWaitingCalls(t *testing.T) {
+	t.Parallel()
+	r := api.RunOf(state.State{Status: state.Waiting, Waiting: &state.Wait{Reason: state.WaitingApproval, Question: "Why?", Calls: []state.WaitCall{
+		{ID: "a", Hash: "h1", Needs: state.NeedApproval, Risk: "high"}, {ID: "b", Hash: "h2", Needs: state.NeedResult, RunID: "run_x"},
+	}}}, at.Time)
+	want := &api.Waiting{Reason: "waiting_approval", Question: new("Why?"), Calls: []api.WaitCall{
+		{ID: "a", Hash: "h1", Needs: "approval", Risk: new("high"), Sources: []state.ArgumentSource{}},
+		{ID: "b", Needs: "result", RunID: new("run_x"), Sources: []state.ArgumentSource{}},
+	}}
+	if diff := cmp.Diff(want, r.Waiting); diff != "" || r.Reason == nil || *r.Reason != want.Reason {
+		t.Errorf("waiting with the reason %v:\n%s", r.Reason, diff)
+	}
+}
+
 func TestEventsCarryTheRun(t *testing.T) {
 	t.Parallel()
 	e := state.Entry{Seq: 3, Type: state.EntryTransition, Turn: 1, At: at, Reason: state.NextTurn, Version: 2, Status: state.Queued}
