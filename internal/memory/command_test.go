@@ -320,6 +320,30 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// A memory above its limit, which was lowered since, takes changes that do not make it larger: so the model can shorten
+// its files.
+func TestShrinkAboveTheLimit(t *testing.T) {
+	t.Parallel()
+	d := &memory.Directory{Files: map[string]memory.File{"/memories/a": {Content: strings.Repeat("x", 500) + "end", Version: 1}}, Version: 1}
+	const tooLarge = "Error: the memory would have %d bytes, at most 400 are allowed: delete or shorten files"
+	for i, c := range []struct{ arguments, want string }{
+		{`{"command":"str_replace","path":"/memories/a","old_str":"end","new_str":"ends"}`, fmt.Sprintf(tooLarge, 515)},
+		{`{"command":"create","path":"/memories/b","file_text":""}`, fmt.Sprintf(tooLarge, 525)},
+		{`{"command":"str_replace","path":"/memories/a","old_str":"end","new_str":"dne"}`, "has been edited. (version 2)"},
+		{`{"command":"str_replace","path":"/memories/a","old_str":"dne"}`, "has been edited. (version 3)"},
+		{`{"command":"str_replace","path":"/memories/a","old_str":"` + strings.Repeat("x", 500) + `","new_str":"` + strings.Repeat("x", 387) + `"}`, "has been edited. (version 4)"},
+		{`{"command":"insert","path":"/memories/a","insert_line":0,"insert_text":"x"}`, "has been edited. (version 5)"},
+		{`{"command":"insert","path":"/memories/a","insert_line":0,"insert_text":"x"}`, fmt.Sprintf(tooLarge, 402)},
+	} {
+		if got := do(d, fmt.Sprint("key ", i), c.arguments); !strings.Contains(got, c.want) {
+			t.Errorf("%.90s: %q, want %q", c.arguments, got, c.want)
+		}
+	}
+	if d.Size() != 400 || d.Version != 5 {
+		t.Errorf("%d bytes in version %d, want 400 in version 5", d.Size(), d.Version)
+	}
+}
+
 // For any arguments, a command returns, paths stay valid, and a memory above its limit does not grow.
 func FuzzCommand(f *testing.F) {
 	f.Add(`{"command":"create","path":"/memories/a","file_text":"x"}`, `{"command":"rename","old_path":"/memories/a","new_path":"/memories/b/c"}`)
