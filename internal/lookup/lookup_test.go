@@ -46,11 +46,12 @@ const everything = `{
 		{"provider": "anthropic", "name": "claude-haiku-4-5", "api_key": "secret://CLAUDE"}]},
 	"webhook": {"url": "https://hooks.example/in", "secret": ["secret://OLD", "secret://NEW"]},
 	"tools": [
-		{"name": "pay", "kind": "nats"},
+		{"name": "pay", "kind": "nats", "probe": {"name": "paid", "kind": "nats"}},
 		{"name": "ask_b", "kind": "agent", "agent": "b"},
 		{"name": "ask_a", "kind": "agent", "agent": "a"},
 		{"name": "fetch", "kind": "http", "url": "https://api.example/{id}?q={query}", "headers": {"X-Key": "secret://FETCH"},
-			"schema": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}}],
+			"schema": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
+			"probe": {"kind": "http", "url": "https://other.example/find", "headers": {"X-Key": "secret://FIND"}}}],
 	"hooks": {
 		"input": [{"kind": "nats", "subject": "SUBJECT.one"}],
 		"pre_tool": [{"kind": "cel", "when": "true", "then": "deny"}, {"kind": "nats", "subject": "SUBJECT.two"}],
@@ -85,7 +86,7 @@ func TestMissing(t *testing.T) {
 			if m.Why == "" || m.Fault().At != m.At || m.Fault().Text != m.Why {
 				t.Errorf("%+v has the fault %+v", m, m.Fault())
 			}
-			if m.Kind == lookup.Tool && !strings.Contains(m.Why, "on the subject "+root+".tool.pay: ") {
+			if m.Kind == lookup.Tool && !strings.Contains(m.Why, "on the subject "+root+".tool."+m.Name+": ") {
 				t.Errorf("the tool is missing because %s", m.Why)
 			}
 		}
@@ -93,7 +94,8 @@ func TestMissing(t *testing.T) {
 			"variable who at instructions", "argument query at tools[3].url",
 			"secret OPENAI_API_KEY at model.provider", "secret OLD at webhook.secret", "secret NEW at webhook.secret",
 			"secret MINE at model.fallback[0].api_key", "secret CLAUDE at model.fallback[1].api_key",
-			"tool pay at tools[0].name", "agent b at tools[1].agent", "secret FETCH at tools[3].headers",
+			"tool pay at tools[0].name", "tool paid at tools[0].probe.name", "agent b at tools[1].agent", "secret FETCH at tools[3].headers",
+			"secret FIND at tools[3].probe.headers",
 			"hook " + root + ".hook.one at hooks.input[0].subject", "hook " + root + ".hook.two at hooks.pre_tool[1].subject",
 			"hook " + root + ".hook.four at hooks.stop_failure[0].subject", "hook " + root + ".hook.five at hooks.post_sampling[0].subject",
 		}
@@ -104,7 +106,7 @@ func TestMissing(t *testing.T) {
 			"key " + tenant + "/OPENAI_API_KEY for api.openai.com:443",
 			"secret " + tenant + "/OLD for hooks.example:443", "secret " + tenant + "/NEW for hooks.example:443",
 			"secret " + tenant + "/MINE for models.example:443", "secret " + tenant + "/CLAUDE for api.anthropic.com:443",
-			"secret " + tenant + "/FETCH for api.example:443",
+			"secret " + tenant + "/FETCH for api.example:443", "secret " + tenant + "/FIND for other.example:443",
 		}
 		if diff := cmp.Diff(wantSecrets, secrets); diff != "" {
 			t.Errorf("tenant %s: %s", tenant, diff)
