@@ -50,12 +50,12 @@ type anthropicOut struct {
 	Content any    `json:"content"`
 }
 
-// anthropicSystem returns the system messages as one text: all of them stand at the beginning.
+// anthropicSystem returns the system messages that are not blank as one text: all of them stand at the beginning.
 func anthropicSystem(messages iter.Seq[state.Message]) string {
 	var systems []string
 	for m := range messages {
-		if m.Role == state.RoleSystem {
-			systems = append(systems, m.Text())
+		if text := m.Text(); m.Role == state.RoleSystem && strings.TrimSpace(text) != "" {
+			systems = append(systems, text)
 		}
 	}
 	return strings.Join(systems, "\n\n")
@@ -99,7 +99,7 @@ func blocksOf(m state.Message) []anthropicBlock {
 	for _, p := range m.Parts {
 		switch p.Type {
 		case state.PartText:
-			if p.Text != "" { // the API takes no empty text
+			if strings.TrimSpace(p.Text) != "" { // the API takes no other text
 				blocks = append(blocks, anthropicBlock{Type: "text", Text: &p.Text})
 			}
 		case state.PartThinking:

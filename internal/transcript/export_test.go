@@ -43,9 +43,19 @@ func TestExportResultsAtTheEnd(t *testing.T) {
 			{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}]}]}`)
 }
 
-// Anthropic's API takes no empty text. A message that has nothing else is left out. OpenAI's takes it.
+// Anthropic's API takes no empty text, and none of white space. A message that has nothing else is left out. OpenAI's
+// takes both.
 func TestExportEmptyTexts(t *testing.T) {
 	t.Parallel()
+	blank := []state.Message{
+		say(state.RoleSystem, text(" ")), say(state.RoleSystem, text("Be brief.")), say(state.RoleUser, text("\n")),
+		say(state.RoleUser, text(" "), state.Part{Type: state.PartImage, URL: "https://a.example/1.png"}),
+	}
+	exports(t, transcript.OpenAI, blank, `{"format":"openai","messages":[
+		{"role":"system","content":" "},{"role":"system","content":"Be brief."},{"role":"user","content":"\n"},
+		{"role":"user","content":[{"type":"text","text":" "},{"type":"image_url","image_url":{"url":"https://a.example/1.png"}}]}]}`)
+	exports(t, transcript.Anthropic, blank, `{"format":"anthropic","system":"Be brief.","messages":[
+		{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}}]}]}`)
 	history := []state.Message{
 		say(state.RoleSystem, text("")),
 		say(state.RoleUser, text("")),
