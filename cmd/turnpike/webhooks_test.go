@@ -56,6 +56,24 @@ func TestWebhooksTest(t *testing.T) {
 	}
 }
 
+// A receiver that redirects has not accepted the test event, as a worker's: the event goes to no other address.
+func TestWebhooksTestFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		var asked []string
+		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if asked = append(asked, r.URL.Path); r.URL.Path == "/old" {
+				http.Redirect(w, r, "/new", status)
+			}
+		}))
+		out, err := says(t, nil, "webhooks", "test", receiver.URL+"/old")
+		receiver.Close()
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint("the receiver answered ", status)) || out != "" || !slices.Equal(asked, []string{"/old"}) {
+			t.Errorf("a receiver that answers %d: %q, %v; %q were requested", status, out, err, asked)
+		}
+	}
+}
+
 // The pending events are read in pages up to the limit, and each has a line.
 func TestWebhooksPending(t *testing.T) {
 	t.Parallel()
