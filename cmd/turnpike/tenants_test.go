@@ -1,6 +1,10 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,4 +98,47 @@ func TestTenantListsAreReplaced(t *testing.T) {
 	put("--stream", "none")
 	want.ProviderTools, want.Streams, want.Webhook = nil, nil, nil
 	put("--provider-tool", "any", "--stream", "default", "--webhook", "none")
+}
+
+// A tenant whose settings cannot be read is not changed: the settings that the command does not name would be lost. Only
+// a tenant that does not exist has none, and --replace requires none.
+func TestTenantsPutAfterAFailedRead(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status  int
+		code    string
+		replace bool
+		written string
+	}{
+		{http.StatusServiceUnavailable, api.CodeStoreUnavailable, false, ""},
+		{http.StatusForbidden, api.CodeForbidden, false, ""},
+		{http.StatusNotFound, api.CodeNotFound, false, ""},
+		{http.StatusNotFound, api.CodeTenantNotFound, false, "suspended"},
+		{http.StatusServiceUnavailable, api.CodeStoreUnavailable, true, "suspended"},
+	} {
+		written := ""
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				problem(w, c.status, c.code)
+				return
+			}
+			var settings api.TenantSettings
+			if err := json.NewDecoder(r.Body).Decode(&settings); err != nil {
+				t.Error(err)
+			}
+			if written = "not suspended"; settings.Suspended {
+				written = "suspended"
+			}
+			fmt.Fprint(w, `{"name":"acme"}`)
+		}))
+		args := []string{"tenants", "put", "acme", "--suspended"}
+		if c.replace {
+			args = append(args, "--replace")
+		}
+		_, err := says(t, api.New(s.URL), args...)
+		s.Close()
+		if written != c.written || (err == nil) != (c.written != "") {
+			t.Errorf("%d %s, --replace %t: %v, and %q was written, want %q", c.status, c.code, c.replace, err, written, c.written)
+		}
+	}
 }
