@@ -63,7 +63,7 @@ func anthropicSystem(messages iter.Seq[state.Message]) string {
 
 // toAnthropic hands over each message, until add returns an error.
 func toAnthropic(messages iter.Seq[state.Message], add func(any) error) error {
-	var results []anthropicBlock
+	var results, images []anthropicBlock
 	write := func(role string, blocks []anthropicBlock) error {
 		switch {
 		case len(blocks) == 0:
@@ -76,14 +76,21 @@ func toAnthropic(messages iter.Seq[state.Message], add func(any) error) error {
 	}
 	for m := range messages {
 		if m.Role == state.RoleTool {
-			// The results of one response stand in one message.
+			// The results of one response stand in one message, before the images of errors, which may have only text.
 			results = append(results, blocksOf(m)...)
+			for _, p := range m.Parts {
+				for _, i := range p.Images {
+					if p.IsError {
+						images = append(images, imageBlock(i))
+					}
+				}
+			}
 			continue
 		}
-		if err := write("user", results); err != nil {
+		if err := write("user", append(results, images...)); err != nil {
 			return err
 		}
-		results = nil
+		results, images = nil, nil
 		if m.Role == state.RoleSystem {
 			continue
 		}
@@ -91,7 +98,7 @@ func toAnthropic(messages iter.Seq[state.Message], add func(any) error) error {
 			return err
 		}
 	}
-	return write("user", results)
+	return write("user", append(results, images...))
 }
 
 func blocksOf(m state.Message) []anthropicBlock {
@@ -134,12 +141,15 @@ func blocksOf(m state.Message) []anthropicBlock {
 	return blocks
 }
 
-// resultContent is a text, or blocks if images came with it.
+// resultContent is a text, or blocks if images came with it. Of an error it is a text that is not blank.
 func resultContent(p state.Part) json.RawMessage {
 	for _, f := range p.Files { // their content is elsewhere
 		p.Content = strings.TrimPrefix(p.Content+"\n"+f.FileLabel(), "\n")
 	}
-	if len(p.Images) == 0 {
+	if p.IsError && strings.TrimSpace(p.Content) == "" {
+		p.Content = "The tool failed without a message."
+	}
+	if p.IsError || len(p.Images) == 0 {
 		return quote(p.Content)
 	}
 	var blocks []anthropicBlock

@@ -72,6 +72,23 @@ func TestExportEmptyTexts(t *testing.T) {
 		{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":""}]}]}`)
 }
 
+// Anthropic's API takes neither an error without a text nor images in an error, as the provider's requests have neither.
+func TestExportErrors(t *testing.T) {
+	t.Parallel()
+	history := []state.Message{
+		say(state.RoleAssistant, call("c1", `{}`), call("c2", `{}`)),
+		state.ToolResult("c1", " ", true, state.Image{URL: "https://a.example/1.png"}),
+		state.ToolResult("c2", "2", false),
+		say(state.RoleUser, text("go on")),
+	}
+	const want = `{"format":"anthropic","messages":[
+		{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"t","input":{}},{"type":"tool_use","id":"c2","name":"t","input":{}}]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"The tool failed without a message.","is_error":true},
+			{"type":"tool_result","tool_use_id":"c2","content":"2"},{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}}]}`
+	exports(t, transcript.Anthropic, history, want+`,{"role":"user","content":"go on"}]}`)
+	exports(t, transcript.Anthropic, history[:3], want+`]}`)
+}
+
 // Of thinking, only what Anthropic's models signed or redacted is exported, and only in their format. Both formats have a
 // text for the use of a provider's tool.
 func TestExportThinking(t *testing.T) {

@@ -36,7 +36,8 @@ type Document struct {
 // cannot express. In place of a file it has a text that names the file, and a text for a use of a provider's tool.
 // OpenAI's format has no thinking, and does not mark error results, whose content stays; images of results follow them
 // in a message of the user. Anthropic's has system messages only at the beginning, so Export moves their texts there,
-// and of thinking it has only what Anthropic's models signed or redacted.
+// and of thinking it has only what Anthropic's models signed or redacted. It has no blank texts, and no images in error
+// results, which follow all results.
 func Export(f Format, messages []state.Message) (Document, error) {
 	d := Document{Format: f}
 	var b bytes.Buffer
