@@ -175,7 +175,9 @@ func TestTryWorkTakesAPlace(t *testing.T) {
 		return u
 	}
 	for i := range 3 {
-		if u := turn(); !u.TryWork() || !u.TryWork() || x.Free() != 3-i {
+		u := turn()
+		first, again := u.TryWork(), u.TryWork()
+		if !first || !again || x.Free() != 3-i {
 			t.Fatalf("%d turns went back to work, and %d more may, want %d", i+1, x.Free(), 3-i)
 		}
 	}
