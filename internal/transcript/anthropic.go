@@ -141,7 +141,7 @@ func blocksOf(m state.Message) []anthropicBlock {
 	return blocks
 }
 
-// resultContent is a text, or blocks if images came with it. Of an error it is a text that is not blank.
+// resultContent is a text, or blocks if images came with it. The text of an error is not blank.
 func resultContent(p state.Part) json.RawMessage {
 	for _, f := range p.Files { // their content is elsewhere
 		p.Content = strings.TrimPrefix(p.Content+"\n"+f.FileLabel(), "\n")

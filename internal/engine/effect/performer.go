@@ -166,7 +166,7 @@ func (p *Performer) callModel(ctx context.Context, t *Turn, effect loop.Effect) 
 	return ev, err
 }
 
-// carryOut carries out an effect that is no model call.
+// carryOut carries out any other effect.
 func (p *Performer) carryOut(ctx context.Context, t *Turn, effect loop.Effect) (loop.Event, error) {
 	switch effect := effect.(type) {
 	case loop.RunTools:

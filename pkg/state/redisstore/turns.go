@@ -88,8 +88,8 @@ func claimHeaderOf(c *state.Claim, r reply[claimPlace], known *state.State) (err
 	return err
 }
 
-// claimLog sets the log of a claimed run from the cached entries, the end that the server returned and, if that is
-// not enough, a further read.
+// claimLog sets the log of a claimed run: from the cached entries and the end that the server returned, or from a
+// further read if that end is too short.
 func (s *Store) claimLog(ctx context.Context, c *state.Claim, r reply[claimPlace], known []state.Entry) error {
 	tail, err := r.list(claimTail)
 	if err != nil {
