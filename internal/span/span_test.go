@@ -3,6 +3,7 @@ package span_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -125,5 +126,40 @@ func TestContentIsBounded(t *testing.T) {
 	}
 	if !strings.Contains(input, "the last") {
 		t.Error("the last message is left out")
+	}
+}
+
+// large returns the text of a message that has almost all of MaxContent.
+func large(text string) []state.Part {
+	return slices.Repeat([]state.Part{{Type: state.PartText, Text: text + strings.Repeat("x", span.MaxPart-256)}}, span.MaxContent/span.MaxPart)
+}
+
+// An attribute has the messages from one of the conversation to its end, without a gap: none from before a message that
+// did not fit. Instructions and answers have their beginning.
+func TestContentHasNoGap(t *testing.T) {
+	t.Parallel()
+	huge := append(large("a"), large("b")...)
+	for name, c := range map[string]struct {
+		messages []state.Message
+		want     string
+	}{
+		"between": {
+			[]state.Message{said(state.RoleUser, "first"), {Role: state.RoleUser, Parts: huge}, said(state.RoleUser, "last")},
+			`[{"role":"user","parts":[{"type":"text","content":"last"}]}]`,
+		},
+	} {
+		if _, input := span.Input(c.messages); input != c.want {
+			t.Errorf("%s: %.200s, want %s", name, input, c.want)
+		}
+	}
+	system, _ := span.Input([]state.Message{said(state.RoleSystem, "first"), {Role: state.RoleSystem, Parts: huge}, said(state.RoleSystem, "last")})
+	output := span.Output(huge, "stop")
+	for name, got := range map[string]string{"instructions": system, "output": output} {
+		if !strings.Contains(got, `"a`) || strings.Contains(got, `"b`) || strings.Contains(got, "last") {
+			t.Errorf("%s do not have the beginning only: %.200s", name, got)
+		}
+	}
+	if !strings.HasPrefix(system, `[{"type":"text","content":"first"}`) {
+		t.Errorf("the instructions begin with %.200s", system)
 	}
 }
