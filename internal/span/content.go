@@ -39,7 +39,7 @@ type part struct {
 // beyond MaxContent each, and always omits the data of images and files.
 func Input(messages []state.Message) (instructions, input string) {
 	var system []part
-	var said []message
+	said := []message{}
 	left := MaxContent
 	for _, m := range slices.Backward(messages) {
 		if m.Role == state.RoleSystem {

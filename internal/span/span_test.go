@@ -147,6 +147,8 @@ func TestContentHasNoGap(t *testing.T) {
 			[]state.Message{said(state.RoleUser, "first"), {Role: state.RoleUser, Parts: huge}, said(state.RoleUser, "last")},
 			`[{"role":"user","parts":[{"type":"text","content":"last"}]}]`,
 		},
+		"the newest": {[]state.Message{said(state.RoleUser, "first"), {Role: state.RoleUser, Parts: huge}}, `[]`},
+		"none":       {[]state.Message{said(state.RoleSystem, "be kind")}, `[]`},
 	} {
 		if _, input := span.Input(c.messages); input != c.want {
 			t.Errorf("%s: %.200s, want %s", name, input, c.want)
