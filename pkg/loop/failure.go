@@ -39,7 +39,6 @@ func (t *Turn) failed(ev ModelFailed) Decision {
 	case t.fallsBack(e.Class):
 		t.s.Fallback++
 		t.s.FallbackBase = t.s.ModelRequests
-		t.s.Failures = 0
 		next := t.agent.ModelAt(t.s.Fallback)
 		return t.move(state.ModelFallback, state.Entry{Detail: strings.TrimSpace(fmt.Sprintf("%s: continue with %s %s", e.Class, next.Provider, next.Name))})
 	case e.Class.Retryable() && t.s.Failures < maxFailures:

@@ -1,7 +1,9 @@
 package loop_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/tool/toolspec"
 	"github.com/turnpike-dev/turnpike/pkg/agent"
@@ -67,4 +69,33 @@ func TestNoFallback(t *testing.T) {
 		r.fail(class)
 		r.wantReason(want)
 	}
+}
+
+// Each model before the last one is called once; only the last one is tried again, later and later.
+func TestOnlyTheLastFallbackIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	def := agent.Definition{Model: agent.Model{Provider: "scripted", Fallback: []agent.Model{{Provider: "scripted"}, {Provider: "scripted"}}}}
+	r := start(t, def, state.Limits{})
+	for want := range 2 {
+		r.begin(loop.TurnBegan{})
+		r.fail(model.Overloaded)
+		r.wantReason(state.ModelFallback)
+		if r.s.Fallback != want+1 || r.s.Failures != 0 {
+			t.Fatalf("fallback %d after %d failures, want %d after 0", r.s.Fallback, r.s.Failures, want+1)
+		}
+	}
+	var delays []time.Duration
+	for range 5 {
+		r.begin(loop.TurnBegan{})
+		r.fail(model.Overloaded)
+		r.wantReason(state.WaitingSchedule)
+		delays = append(delays, r.s.ResumeAt.Sub(r.at))
+		r.s.Status, r.s.Waiting = state.Queued, nil // as when the delay has passed
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second}; !slices.Equal(delays, want) {
+		t.Errorf("the last model is tried again after %v, want %v", delays, want)
+	}
+	r.begin(loop.TurnBegan{})
+	r.fail(model.Overloaded)
+	r.wantReason(state.EndModelError)
 }
