@@ -182,3 +182,31 @@ func TestFirstPieceHasTheFiles(t *testing.T) {
 		}
 	}
 }
+
+// A piece ends between two characters, so that none is lost, unless the limit has no room for one. A limit of 0, and one
+// above that of all pieces, is that of all pieces.
+func TestPiecesEndBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
+	r.begin(loop.TurnBegan{})
+	r.respond(calls("t"))
+	text := "a" + strings.Repeat("é", 9<<10)
+	r.finishTools(ok("c1", text))
+	view := state.View(r.s.Log)
+	id := view[len(view)-1].ID
+	for _, c := range []struct{ offset, limit, end int }{
+		{0, 10, 9}, {0, 9, 9}, {1, 9, 9}, {3, 11, 13}, {0, 0, 16<<10 - 1}, {0, 1 << 20, 16<<10 - 1}, {len(text) - 8, 10, len(text)}, {len(text), 10, len(text)},
+	} {
+		got, err := loop.ReadResult(r.s.Log, fmt.Sprintf(`{"result": %q, "offset": %d}`, id, c.offset), c.limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := text[c.offset:c.end]
+		if c.end < len(text) {
+			want += fmt.Sprintf("\n[Bytes %d to %d of %d. Call again with offset %d for more.]", c.offset, c.end, len(text), c.end)
+		}
+		if got.Content != want {
+			t.Errorf("from %d with limit %d: %d bytes, %.20q...%q; want the bytes to %d", c.offset, c.limit, len(got.Content), got.Content, got.Content[max(0, len(got.Content)-70):], c.end)
+		}
+	}
+}
