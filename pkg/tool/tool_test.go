@@ -99,3 +99,25 @@ func TestRemarksAreBounded(t *testing.T) {
 		t.Errorf("%d files stay, remark %q", len(files), remark)
 	}
 }
+
+// The files of a result share MaxFileBytes: one that does not fit is left out, and a later one that does stays.
+func TestBytesOfFiles(t *testing.T) {
+	t.Parallel()
+	file := func(name string, size int) state.Part { return tool.File(name, "text/plain", make([]byte, size)) }
+	kept, remark := tool.CheckFiles([]state.Part{
+		file("first", tool.MaxFileBytes-10), file("too large", 11), tool.UploadedFile("uploaded"), file("fits", 9), file("exact", 1), file("one more", 1),
+	})
+	var names []string
+	for _, f := range kept {
+		names = append(names, f.Name+f.FileID)
+	}
+	if want := []string{"first", "uploaded", "fits", "exact"}; !slices.Equal(names, want) {
+		t.Errorf("the files %q stay, want %q", names, want)
+	}
+	if want := []string{"[file 2 left out", "[file 6 left out"}; strings.Count(remark, "left out") != 2 || !strings.Contains(remark, want[0]) || !strings.Contains(remark, want[1]) {
+		t.Errorf("the remark is %q, want %q", remark, want)
+	}
+	if kept, remark := tool.CheckFiles([]state.Part{file("alone", tool.MaxFileBytes+1), file("exact", tool.MaxFileBytes)}); len(kept) != 1 || kept[0].Name != "exact" || !strings.Contains(remark, "[file 1 left out") {
+		t.Errorf("%d files stay, remark %q", len(kept), remark)
+	}
+}
