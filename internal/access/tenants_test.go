@@ -88,6 +88,29 @@ func TestDeletedTenant(t *testing.T) {
 	}
 }
 
+// A default tenant that is deleted loses its settings and is not suspended: it exists without being stored.
+func TestDeletedDefaultTenant(t *testing.T) {
+	t.Parallel()
+	for name, suspended := range map[string]bool{"house": false, state.DefaultTenant: false, "acme": true} {
+		store := memstore.New(memstore.Config{})
+		tenants := access.NewTenants(store, "house")
+		if err := tenants.Put(t.Context(), name, api.TenantSettings{FourEyes: true}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tenants.Settings(t.Context(), name); err != nil || !got.FourEyes {
+			t.Errorf("%s before: %+v, %v", name, got, err)
+		}
+		if err := tenants.Delete(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range []*access.Tenants{tenants, access.NewTenants(store, "house")} {
+			if got, err := in.Settings(t.Context(), name); err != nil || got.Suspended != suspended || got.FourEyes != suspended {
+				t.Errorf("%s after its deletion: %+v, %v; want suspended %t", name, got, err, suspended)
+			}
+		}
+	}
+}
+
 // A metadata key is indexed from the time at which a tenant added it, however often its settings change afterwards. A
 // key that was removed and added again starts again.
 func TestIndexedFrom(t *testing.T) {
