@@ -171,6 +171,8 @@ func TestMemoryIfMatchLists(t *testing.T) {
 		{`"2", "3"`, http.StatusPreconditionFailed},
 		{`"1", "7"`, http.StatusOK}, // version 2
 		{`"7",, W/"2"`, http.StatusOK},
+		{`"7", *`, http.StatusOK},
+		{`"7", "0"`, http.StatusPreconditionFailed},
 	} {
 		resp, text, _ := ask(t, http.MethodPut, s.url+"/v1/memory/a?scope=tenant", `{"content":"x"}`, http.Header{"Authorization": {"Bearer " + token}, "If-Match": {c.match}})
 		if resp.StatusCode != c.want {
@@ -180,7 +182,7 @@ func TestMemoryIfMatchLists(t *testing.T) {
 }
 
 // A condition that is present and empty is refused: without it, the request would change any version. Several lines of
-// a condition are one list.
+// a condition are one list. If-Match: * requires that the file exists.
 func TestMemoryConditions(t *testing.T) {
 	t.Parallel()
 	s := newHooked(t)
@@ -204,14 +206,20 @@ func TestMemoryConditions(t *testing.T) {
 		{http.MethodDelete, "/a", "If-Match", []string{""}, http.StatusBadRequest},
 		{http.MethodDelete, "/a", "If-Match", []string{`"7"`, `"8"`}, http.StatusPreconditionFailed},
 		{http.MethodDelete, "", "If-Match", []string{""}, http.StatusBadRequest},
-		{http.MethodDelete, "/a", "If-Match", []string{`"7"`, `"2"`}, http.StatusNoContent},
+		{http.MethodPut, "/b", "If-Match", []string{"*"}, http.StatusPreconditionFailed},
+		{http.MethodDelete, "/b", "If-Match", []string{"*"}, http.StatusPreconditionFailed},
+		{http.MethodDelete, "/b", "If-Match", []string{`"2"`}, http.StatusPreconditionFailed},
+		{http.MethodPut, "/a", "If-Match", []string{"*"}, http.StatusOK},
+		{http.MethodDelete, "/a", "If-Match", []string{`"7"`, `"3"`}, http.StatusNoContent},
+		{http.MethodPut, "/a", "If-Match", []string{"*"}, http.StatusPreconditionFailed},
+		{http.MethodPut, "/a", "If-Match", []string{`"0"`}, http.StatusCreated},
 	} {
 		body := ""
 		if c.method == http.MethodPut {
 			body = `{"content":"x"}`
 		}
 		resp, text, p := ask(t, c.method, s.url+"/v1/memory"+c.path+"?scope=tenant", body, http.Header{"Authorization": {"Bearer " + token}, c.header: c.lines})
-		if resp.StatusCode != c.want || c.want == http.StatusBadRequest && !strings.Contains(p.Detail, "header "+c.header) {
+		if resp.StatusCode != c.want || c.want == http.StatusBadRequest && !strings.Contains(p.Detail, "header "+c.header) || c.path == "/b" && !strings.Contains(p.Detail, "there is no file") {
 			t.Errorf("%s %s with %s %q: %d %s, want %d", c.method, c.path, c.header, c.lines, resp.StatusCode, text, c.want)
 		}
 	}
