@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/turnpike-dev/turnpike/internal/access"
 	"github.com/turnpike-dev/turnpike/internal/hook/hookspec"
 	"github.com/turnpike-dev/turnpike/internal/model/scripted"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -315,6 +316,27 @@ func TestDeadLetterErrors(t *testing.T) {
 	} {
 		if code, _, p := s.call(c.method, c.path, ""); code != c.status || p["code"] != c.code {
 			t.Errorf("%s %s = %d %v, want %d %s", c.method, c.path, code, p, c.status, c.code)
+		}
+	}
+}
+
+// The number of a letter of another tenant, and one that was never given, do not lead to the letter after it.
+func TestDeadLetterAfterAMissingOne(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	for _, tenant := range []string{"other", "acme"} {
+		if err := s.bus.DeadLetter(t.Context(), deadOf(tenant)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.client("acme", access.Viewer, access.Operator)
+	for seq, found := range map[uint64]bool{1: false, 2: true, 3: false} {
+		if l, err := c.DeadLetter(t.Context(), seq); found != (err == nil) || found != (l.Seq == seq) || !found && !errors.Is(err, api.ErrNotFound) {
+			t.Errorf("letter %d: %+v, %v", seq, l, err)
+		}
+		_, err := c.Replay(t.Context(), seq)
+		if p, _ := errors.AsType[*api.Problem](err); p == nil || p.Code == api.CodeLetterNotFound == found { // the agent does not exist
+			t.Errorf("replay of letter %d: %v", seq, err)
 		}
 	}
 }
