@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,5 +132,34 @@ func TestWhoChangesASuspendedTenant(t *testing.T) {
 		if status != c.want || status == http.StatusForbidden && p.Code != api.CodeTenantSuspended {
 			t.Errorf("%s: %d %s, want %d", name, status, p.Code, c.want)
 		}
+	}
+}
+
+// An admin of the deployment whose request names a tenant lists and revokes the keys of that tenant only.
+func TestKeysOfTheNamedTenant(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	admin := s.key("*", access.Admin)
+	made, err := s.client("acme", access.Admin).CreateKey(t.Context(), api.KeyRequest{Roles: []string{"viewer"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(tenant string) bool {
+		keys, err := api.New(s.url, api.WithToken(admin), api.WithTenant(tenant)).Keys(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(keys, func(k api.APIKey) bool { return k.ID == made.ID })
+	}
+	for tenant, want := range map[string]bool{"other": false, "acme": true, "": true} {
+		if has(tenant) != want {
+			t.Errorf("the keys for tenant %q have the key: %t", tenant, !want)
+		}
+	}
+	if status, p := s.do(http.MethodDelete, "/v1/keys/"+made.ID, admin, "other", ""); status != http.StatusNotFound || p.Code != api.CodeKeyNotFound || !has("acme") {
+		t.Errorf("revoked for another tenant: %d %s, and it is listed: %t", status, p.Code, has("acme"))
+	}
+	if status, p := s.do(http.MethodDelete, "/v1/keys/"+made.ID, admin, "acme", ""); status != http.StatusNoContent || has("") {
+		t.Errorf("revoked for its tenant: %d %s, and it is listed: %t", status, p.Code, has(""))
 	}
 }
