@@ -123,6 +123,43 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// The users have the scope of the deployment: its prefix, its JetStream domain, and, if they are processes, its other
+// subjects.
+func TestScopeOfSecrets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	scope := permission.Scope{Prefix: "house", Domain: "hub", Also: []string{"orders.>"}}
+	secrets := permission.Secrets{Dir: dir, Scope: scope, Users: []permission.User{
+		{Name: "gateway", Role: permission.Gateway}, {Name: "w", Role: permission.Worker}, {Name: "watch", Role: permission.Observer},
+		{Name: "crm", Role: permission.Tool, Tenant: "acme", Tools: []string{"refund"}}, {Name: "app", Role: permission.Client, Tenant: "acme"},
+	}}
+	if err := secrets.Make(); err != nil {
+		t.Fatal(err)
+	}
+	conf, err := os.ReadFile(filepath.Join(dir, "nats", "users.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range secrets.Users {
+		want := permission.Scope{Prefix: "house", Domain: "hub", Tenant: u.Tenant, Tools: u.Tools}
+		if u.Role == permission.Gateway || u.Role == permission.Worker {
+			want.Also = scope.Also
+		}
+		n, err := permission.ForNATS(u.Role, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(conf), "# "+u.Name+"\n")
+		text, _, _ := strings.Cut(rest, "\n# ")
+		if !strings.Contains(text, n.String()) {
+			t.Errorf("user %s has\n%s\nwant\n%s", u.Name, text, n)
+		}
+	}
+	if strings.Contains(string(conf), "$JS.API.") || !strings.Contains(string(conf), "$JS.hub.API.") {
+		t.Errorf("the users use the API of another domain:\n%s", conf)
+	}
+}
+
 // A transaction of a user survives a Redis restart, although Redis replays its log as a user without a login.
 func TestRedisKeepsItsLog(t *testing.T) {
 	t.Parallel()
