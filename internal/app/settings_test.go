@@ -12,6 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/turnpike-dev/turnpike/internal/credential"
+	"github.com/turnpike-dev/turnpike/pkg/model"
+	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
 // Flags override variables, variables the file, and the file the defaults.
@@ -108,6 +110,56 @@ func TestSettingsRefused(t *testing.T) {
 				t.Errorf("got error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A file of prices adds to the built-in prices and overrides them one by one. A mistake names the variable or the file.
+func TestPricesAreAdded(t *testing.T) {
+	t.Parallel()
+	write := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const own, overridden, builtIn = "my-model", "claude-haiku-4-5", "gpt-5"
+	before := model.DefaultPrices()
+	got, err := loadPrices(write("prices.yaml", own+": {input: 1, output: 2}\n"+overridden+": {input: 77, output: 78}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	million := state.Usage{InputTokens: 1_000_000}
+	cost := func(prices model.Prices, name string) state.MicroUSD {
+		c := prices.Cost(name, million)
+		if c == nil {
+			t.Fatalf("%s has no price", name)
+		}
+		return *c
+	}
+	if cost(got, own) != 1_000_000 || cost(got, overridden) != 77_000_000 || cost(got, builtIn) != cost(before, builtIn) || len(got) != len(before)+1 {
+		t.Errorf("the prices of a million tokens are %d, %d and %d, in a list of %d", cost(got, own), cost(got, overridden), cost(got, builtIn), len(got))
+	}
+	if cost(model.DefaultPrices(), overridden) == 77_000_000 {
+		t.Error("the file has changed the built-in prices")
+	}
+	if none, err := loadPrices(""); err != nil || len(none) != len(before) {
+		t.Errorf("without a file: %d prices, %v", len(none), err)
+	}
+	for name, load := range map[string]func(string) error{
+		"TURNPIKE_PRICES":      func(path string) error { _, err := loadPrices(path); return err },
+		"TURNPIKE_RATE_LIMITS": func(path string) error { _, err := loadRateLimits(path); return err },
+	} {
+		if err := load(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s names no file: %v", name, err)
+		}
+		path := write("bad.yaml", "- a\n")
+		if err := load(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s names a file that is not valid: %v", name, err)
+		}
+	}
+	if none, err := loadRateLimits(""); err != nil || len(none) > 0 {
+		t.Errorf("without a file: the rate limits %v, %v", none, err)
 	}
 }
 
