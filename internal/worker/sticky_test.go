@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
@@ -25,6 +27,7 @@ import (
 type stickyBus struct {
 	bus.Bus
 
+	back  atomic.Int32  // so many turns cannot be given back
 	open  func() error  // opens the worker's own queue; nil succeeds
 	slots int           // of the other worker; 0: the same as this worker's
 	holds bool          // a message of the own queue arrives once gate is closed, else at once
@@ -39,6 +42,9 @@ func (b *stickyBus) PublishTurn(ctx context.Context, t bus.Turn, id string) erro
 	b.mu.Lock()
 	b.published = append(b.published, t)
 	b.mu.Unlock()
+	if t.Sticky == "" && b.back.Add(-1) >= 0 {
+		return errors.New("not published")
+	}
 	return b.Bus.PublishTurn(ctx, t, id)
 }
 
@@ -355,6 +361,36 @@ func TestStickyTurnWithoutASlot(t *testing.T) {
 		s.awaitReason(id, state.EndCompleted)
 		if got := s.workers(id); !slices.Equal(got, []string{"w1", "w2"}) {
 			s.t.Errorf("the turns were taken by %v, want w1 and then w2", got)
+		}
+		close(hold.release)
+	})
+}
+
+// A turn that cannot be given back stays in the worker's own queue, which delivers it again after the ack wait: no sweep
+// is needed. Then it is given back, and nothing is left.
+func TestStickyTurnThatIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	b := &stickyBus{holds: true}
+	besideAnother(t, b, func(cfg *worker.Config) {
+		cfg.Slots, cfg.RedeliveryDelay, cfg.SweepInterval = 2, time.Hour, time.Hour
+	}, func(s *deployment, _ func()) {
+		hold := newBlocking()
+		s.tools["hold"] = hold
+		id := s.submitThreeTurns()
+		s.await(id, "a sticky turn", func(state.State) bool { return len(b.sticky()) == 1 })
+		for range 2 {
+			s.submit(state.Limits{}, []agent.Tool{{Name: "hold"}}, call("hold", "c1"), model.Scripted{Text: "end"})
+			<-hold.started
+		}
+		b.back.Store(1)
+		close(b.gate)
+		s.awaitReason(id, state.EndCompleted)
+		if got := s.workers(id); !slices.Equal(got, []string{"w1", "w2"}) || b.back.Load() >= 0 {
+			s.t.Errorf("the turns were taken by %v, want w1 and then w2 after a turn that was not given back", got)
+		}
+		synctest.Wait() // for the acknowledgements
+		if n, err := s.bus.Lag(s.t.Context()); n != 2 || err != nil {
+			s.t.Errorf("%d messages are left, %v, want those of the two runs that go on", n, err)
 		}
 		close(hold.release)
 	})
