@@ -278,6 +278,29 @@ func TestReplySubjectIsBounded(t *testing.T) {
 	}
 }
 
+// A reply that is larger than NATS accepts is dropped: no later try would send it. Errors that may end are returned.
+func TestReplyIsBounded(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	b := open(t, nc, "")
+	sub, err := nc.SubscribeSync("answers.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, excess := range []int64{1, 0} {
+		if err := b.Reply(t.Context(), state.DefaultTenant, "answers.here", make([]byte, nc.MaxPayload()+excess)); err != nil {
+			t.Errorf("Reply of %d bytes too many = %v: a run would hang on it", excess, err)
+		}
+	}
+	if m, err := sub.NextMsgWithContext(soon(t)); err != nil || int64(len(m.Data)) != nc.MaxPayload() {
+		t.Errorf("received %v, want the reply that fits", err)
+	}
+	nc.Close()
+	if err := b.Reply(t.Context(), state.DefaultTenant, "answers.here", []byte("later")); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Reply without a connection = %v", err)
+	}
+}
+
 // A submitter chooses the reply subject, but cannot use it to send commands.
 func TestReplySubjects(t *testing.T) {
 	t.Parallel()
