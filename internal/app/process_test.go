@@ -2,17 +2,22 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/turnpike-dev/turnpike/internal/credential"
 	"github.com/turnpike-dev/turnpike/internal/deploy"
+	"github.com/turnpike-dev/turnpike/internal/devserver"
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/pkg/state/memstore"
 )
@@ -67,4 +72,65 @@ func TestBusKeysAreReadAgain(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// A gateway serves its metrics at the operators' address if it has one, and then no longer at that of the API.
+func TestWhereMetricsAre(t *testing.T) {
+	t.Parallel()
+	nats := testbed.NATSWith(t, func(*server.Options) {}).ClientURL()
+	free := func() string {
+		port, err := devserver.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	status := func(addr, path string) (int, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+		if err != nil {
+			return 0, err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Body.Close()
+	}
+	for name, with := range map[string]bool{"with": true, "without": false} {
+		api, operators := free(), free()
+		args := []string{"--nats-url=" + nats, "--addr=" + api, "--log-level=error", "--drain=0s"}
+		want := map[string]int{api: http.StatusOK}
+		if with {
+			args = append(args, "--admin-addr="+operators)
+			want = map[string]int{api: http.StatusNotFound, operators: http.StatusOK}
+		}
+		var cfg GatewayProcess
+		k, err := kong.New(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- ServeGateway(ctx, cfg) }()
+		for addr, code := range want {
+			testbed.Eventually(t, addr+" answers", func() error {
+				select {
+				case err := <-ended:
+					t.Fatalf("ServeGateway = %v", err)
+				default:
+				}
+				_, err := status(addr, "/healthz")
+				return err
+			})
+			if got, err := status(addr, "/metrics"); got != code || err != nil {
+				t.Errorf("%s an operators' address: metrics at %s (API: %s): %d, %v; want %d", name, addr, api, got, err, code)
+			}
+		}
+		stop()
+		<-ended // with an error if it has not opened its last stream yet
+	}
 }
