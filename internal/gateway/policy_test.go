@@ -117,16 +117,16 @@ func TestWhoChangesASuspendedTenant(t *testing.T) {
 	if _, err := s.client("*", access.Admin).PutTenant(t.Context(), "acme", api.TenantSettings{Suspended: true}); err != nil {
 		t.Fatal(err)
 	}
-	admin, author := `{"roles":["viewer"]}`, `{"model":{"provider":"scripted","responses":[{"text":"x"}]}}`
+	newKey, definition := `{"roles":["viewer"]}`, `{"model":{"provider":"scripted","responses":[{"text":"x"}]}}`
 	for name, c := range map[string]struct {
 		key, method, path, body string
 		want                    int
 	}{
-		"an admin of the deployment":            {s.key("*", access.Admin), http.MethodPost, "/v1/keys", admin, http.StatusCreated},
-		"an admin of the tenant":                {s.key("acme", access.Admin), http.MethodPost, "/v1/keys", admin, http.StatusForbidden},
-		"all roles in the tenant":               {s.key("acme", access.Roles()...), http.MethodPut, "/v1/agents/a", author, http.StatusForbidden},
-		"an author of the deployment":           {s.key("*", access.Author), http.MethodPut, "/v1/agents/b", author, http.StatusForbidden},
-		"an admin of the deployment, as author": {s.key("*", access.Admin, access.Author), http.MethodPut, "/v1/agents/c", author, http.StatusCreated},
+		"an admin of the deployment":            {s.key("*", access.Admin), http.MethodPost, "/v1/keys", newKey, http.StatusCreated},
+		"an admin of the tenant":                {s.key("acme", access.Admin), http.MethodPost, "/v1/keys", newKey, http.StatusForbidden},
+		"all roles in the tenant":               {s.key("acme", access.Roles()...), http.MethodPut, "/v1/agents/a", definition, http.StatusForbidden},
+		"an author of the deployment":           {s.key("*", access.Author), http.MethodPut, "/v1/agents/b", definition, http.StatusForbidden},
+		"an admin of the deployment, as author": {s.key("*", access.Admin, access.Author), http.MethodPut, "/v1/agents/c", definition, http.StatusCreated},
 	} {
 		status, p := s.do(c.method, c.path, c.key, "acme", c.body)
 		if status != c.want || status == http.StatusForbidden && p.Code != api.CodeTenantSuspended {

@@ -366,8 +366,8 @@ func TestStickyTurnWithoutASlot(t *testing.T) {
 	})
 }
 
-// A turn that cannot be given back stays in the worker's own queue, which delivers it again after the ack wait: no sweep
-// is needed. Then it is given back, and nothing is left.
+// A turn that cannot be given back stays in the worker's own queue, which delivers it again after the ack wait: no
+// sweep is needed. Then it is given back, and nothing is left.
 func TestStickyTurnThatIsNotGivenBack(t *testing.T) {
 	t.Parallel()
 	b := &stickyBus{holds: true}

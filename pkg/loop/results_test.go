@@ -183,8 +183,8 @@ func TestFirstPieceHasTheFiles(t *testing.T) {
 	}
 }
 
-// A piece ends between two characters, so that none is lost, unless the limit has no room for one. A limit of 0, and one
-// above that of all pieces, is that of all pieces.
+// A piece ends between two characters, so that none is lost. A limit of 0, and one above that of all pieces, is that of
+// all pieces.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	r := start(t, agent.Definition{Tools: tools(plain)}, state.Limits{})
