@@ -126,6 +126,23 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
+// A connection that ends after a live event, which has no number, keeps the reader's place.
+func TestEventsComeBackAfterALiveEvent(t *testing.T) {
+	t.Parallel()
+	g := &rough{total: 5}
+	g.stream = func(n int64, w http.ResponseWriter, after int64) {
+		if n > 1 {
+			g.write(w, after+1, g.total)
+			return
+		}
+		g.write(w, 1, 3)
+		_, _ = w.Write(sse.Append(nil, sse.Event{Type: "model.delta", Data: []byte(`{"type":"model.delta","turn":1}`)}))
+	}
+	if got := g.follow(t, 0); !slices.Equal(got, []int64{1, 2, 3, 0, 4, 5}) {
+		t.Errorf("events %v, want 1 to 3, the live event, 4 and 5", got)
+	}
+}
+
 // A reader that has the last event of an ended run is done after one connection.
 func TestEventsAfterTheLast(t *testing.T) {
 	t.Parallel()
