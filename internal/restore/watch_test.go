@@ -209,6 +209,19 @@ func TestNoRestore(t *testing.T) {
 	}
 }
 
+// A bus that has lost its mark takes that of the store, so that a copy that is restored later is found to be older.
+func TestOlderCopyAfterTheBusHasLostItsMark(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.look(d.process(), 20)
+	*d.bus = ledger{}
+	w := d.process()
+	d.look(w, 1)
+	d.store.marks = [2]int64{5, 5}
+	d.look(w, 1)
+	d.waits(w, true)
+}
+
 // A process that read the bus before the restore, and raises marks after it, does not hide the restore.
 func TestPausedProcess(t *testing.T) {
 	t.Parallel()
