@@ -343,6 +343,26 @@ func TestDeletionIsSentOnce(t *testing.T) {
 	})
 }
 
+// A reader gets the deletion of a run that its feed has not sent, although a notice of a change came just before.
+func TestDeletionAfterANoticeOfAChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(t)
+		r.end()
+		got := r.changesWhile(r.store, func(feeds *stream.Feeds) {
+			feeds.Changed(r.first.Tenant, r.first.ID)
+			if err := r.store.Delete(t.Context(), r.first.ID); err != nil {
+				t.Fatal(err)
+			}
+			r.bus.Deleted(r.first.Tenant, r.first.ID)
+			time.Sleep(time.Second) // the bubble's clock
+		})
+		if want := []string{api.ChangesOpen, api.RunDeleted}; !slices.Equal(got, want) {
+			t.Errorf("the reader gets %v, want %v", got, want)
+		}
+	})
+}
+
 // A notice of a run of another tenant shows the reader neither that run nor its deletion.
 func TestNoticeOfARunOfAnotherTenant(t *testing.T) {
 	t.Parallel()
