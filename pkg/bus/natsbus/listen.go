@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,6 +11,17 @@ import (
 
 // listenBuffer is the number of messages that may wait for a listener before some are lost.
 const listenBuffer = 1024
+
+// flush waits until the server has processed what the client has sent. If the connection breaks before that, the
+// client sends its subscriptions again when it has reconnected, and flush waits for that.
+func (b *Bus) flush(ctx context.Context) error {
+	for {
+		err := b.nc.FlushWithContext(ctx)
+		if !errors.Is(err, nats.ErrConnectionClosed) || b.nc.IsClosed() {
+			return err
+		}
+	}
+}
 
 // listen calls fn for messages on the subjects, one at a time and in the order of arrival, until stop or Close, which
 // both wait for a call of fn in progress; fn must call neither. ctx bounds only listen. When listen returns nil, the
@@ -35,7 +47,7 @@ func (b *Bus) listen(ctx context.Context, subjects []string, fn func(*nats.Msg))
 	// The server must have the subscription before the caller reads the earlier state.
 	flushCtx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if err := b.nc.FlushWithContext(flushCtx); err != nil {
+	if err := b.flush(flushCtx); err != nil {
 		drop()
 		return nil, fmt.Errorf("subscribe to %s: %w", subjects[0], err)
 	}
