@@ -98,7 +98,7 @@ race: redis ## Test with the race detector where goroutines meet, in random orde
 	@! grep -rh --include='*_test.go' -A999 '^//go:build !nosdk' internal pkg | grep -E '^func Test' | grep -vE '^func ($(PROVIDERS))\(' || \
 		{ echo "make race: it does not build these tests, and CI tests them nowhere else: add them to PROVIDERS" >&2; exit 1; }
 	CGO_ENABLED=1 TURNPIKE_TEST_ALWAYS=eager_claims go test -p $(AT_ONCE) -race -tags nosdk -short -shuffle=on -timeout 20m -skip '$(NOT_RACED)' $(VET) $(RACED)
-	CGO_ENABLED=1 go test -race -tags nosdk -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 5m -seeds $(SEEDS) -seeds-nats 1
+	CGO_ENABLED=1 go test -race -tags nosdk -shuffle=on -timeout 15m $(VET) ./internal/verify/simulation -strike 4m -seeds $(SEEDS) -seeds-nats 1
 
 .PHONY: race-long
 race-long: redis languages ## The same for every package, without short forms
