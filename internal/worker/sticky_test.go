@@ -27,7 +27,7 @@ import (
 type stickyBus struct {
 	bus.Bus
 
-	back  atomic.Int32  // so many turns cannot be given back
+	back  atomic.Int32  // the number of turns that cannot be given back
 	open  func() error  // opens the worker's own queue; nil succeeds
 	slots int           // of the other worker; 0: the same as this worker's
 	holds bool          // a message of the own queue arrives once gate is closed, else at once

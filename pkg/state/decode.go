@@ -15,7 +15,10 @@ func unpack(message string) unpacker { return unpacker{wire.Unpack(message)} }
 // encoded if that is a string, or of one copy of it.
 func DecodeEntry[T string | []byte](seq int64, encoded T) (Entry, error) {
 	e := Entry{Seq: seq, Attempt: 1}
-	return e, decodeEntry(&e, string(encoded))
+	if err := decodeEntry(&e, string(encoded)); err != nil {
+		return Entry{}, err
+	}
+	return e, nil
 }
 
 // AppendEntry decodes an entry with the number seq and appends it to log. If the entry is damaged, it returns the
