@@ -197,7 +197,7 @@ type TurnDelivery interface {
 // carries hints and live events, and stores nothing.
 type Events interface {
 	// NotifyAppended notifies the run's watchers that its log grew from `from` to `to`
-	// entries. The notice may be lost.
+	// entries. The notice may be lost, and notices of one run may be combined.
 	NotifyAppended(tenant string, run state.RunID, from, to int64)
 
 	// PublishLive sends an encoded live event to the run's current watchers. The event may

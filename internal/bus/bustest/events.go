@@ -133,6 +133,26 @@ func testWatchers(t *testing.T, b bus.Bus) {
 		}
 		runtime.Gosched()
 	}
+	// A bus may send no notice of a run that nobody watches. A watcher reads the store as soon as Watch has returned, so
+	// notices from then on must arrive, also if the process that sends them does not know of the watch yet.
+	for range 100 {
+		run, got := newID(), make(chan bus.Notice, 10)
+		b.NotifyAppended(state.DefaultTenant, run, 0, 1)
+		stop, err := b.Watch(t.Context(), run, func(n bus.Notice) { got <- n })
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.NotifyAppended(state.DefaultTenant, run, 1, 2)
+		for to := int64(0); to < 2; {
+			select {
+			case n := <-got:
+				to = n.To
+			case <-time.After(soon):
+				t.Fatal("a notice right after Watch was not received")
+			}
+		}
+		stop()
+	}
 }
 
 // The feed has each event once and in order, even if it is published again (I9), and reports its

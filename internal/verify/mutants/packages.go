@@ -248,9 +248,10 @@ var packages = []group{
 		{"a worker claims eagerly beside one that takes nothing over", members, []string{"	if !other.takesOver {\n		m.leases.AllowEager(false)\n	}\n", "", "		known = known && other.takesOver\n", "		_ = other\n"}, "TestNoEagerClaim"},
 	}},
 	{natsbus, []mutant{
-		{"a worker that starts knows of no readers", "pkg/bus/natsbus/events.go", []string{"	if time.Now().Before(w.known) {\n", "	if false {\n"}, "^TestBusInProcess$/^Watchers$"},
+		{"a worker that starts knows of no readers", "pkg/bus/natsbus/watchers.go", []string{"	if now.Before(w.known) {\n		return true\n", "	if false {\n		return true\n"}, "^TestBusInProcess$/^Watchers$"},
+		{"a notice before its watch is known is lost", "pkg/bus/natsbus/watchers.go", []string{"			w.release(run, late)\n", ""}, "^TestBusInProcess$/^Watchers$"},
 		{"a deletion reads one page of dead letters", "pkg/bus/natsbus/control.go", []string{"		letters = len(page) == letterPage\n", "		letters = false\n"}, "^TestBusInProcess$/^PurgeOfManyLetters"},
-		{"a watch never expires", "pkg/bus/natsbus/events.go", []string{"return ok && time.Now().Before(until)", "_ = until\n	return ok"}, "TestWatchesExpire$"},
+		{"a watch never expires", "pkg/bus/natsbus/watchers.go", []string{"	return now.Before(w.until[string(run)])\n", "	return !w.until[string(run)].IsZero()\n"}, "TestWatchesExpire$"},
 	}},
 	{natsstore, []mutant{
 		{"an interrupted deletion frees the key of a newer run", natsstore + "/deletion.go", []string{" && strings.HasPrefix(string(m.Data), string(id)+\" \") {", " && strings.Contains(string(m.Data), \" \") {"}, "TestDeletionLeavesTheKeyOfANewerRun$"},

@@ -142,6 +142,8 @@ type Bus struct {
 
 	signer   atomic.Pointer[signer] // nil without keys
 	watching watching
+	tracking sync.Mutex
+	watchers atomic.Pointer[watchers] // nil if nothing in this process tracks them; tracking guards changes
 
 	turnWrites, intakeWrites writes
 
