@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpike-dev/turnpike/internal/verify/testbed"
 	"github.com/turnpike-dev/turnpike/internal/worker"
@@ -170,7 +173,7 @@ func besideAnother(t *testing.T, b *stickyBus, tune func(cfg *worker.Config), te
 		b.dead = make(chan struct{})
 		stop := s.workWith(dyingStore{l, b.dead}, b, cfg)
 		other := cfg
-		other.ID, other.Slots, other.Without.Sticky = "w2", cmp.Or(b.slots, cfg.Slots), true
+		other.ID, other.Slots, other.Registry, other.Without.Sticky = "w2", cmp.Or(b.slots, cfg.Slots), nil, true
 		time.Sleep(listen) // w2 gets no turn before the test wants it
 		s.workWith(s.store, &late{Bus: s.bus}, other)
 		time.Sleep(listen)
@@ -213,9 +216,13 @@ func (s *deployment) submitThreeTurns() state.RunID {
 func TestNextTurnIsSticky(t *testing.T) {
 	t.Parallel()
 	b := &stickyBus{}
-	besideAnother(t, b, func(*worker.Config) {}, func(s *deployment, _ func()) {
+	registry := prometheus.NewRegistry()
+	besideAnother(t, b, func(cfg *worker.Config) { cfg.Registry = registry }, func(s *deployment, _ func()) {
 		id := s.submitThreeTurns()
 		s.awaitReason(id, state.EndCompleted)
+		if got, want := begun(s.t, registry), map[string]float64{"lane new": 1, "sticky memory": 2}; !maps.Equal(got, want) {
+			s.t.Errorf("turns begun by queue and log: %v, want %v", got, want)
+		}
 		if got := s.workers(id); !slices.Equal(got, []string{"w1"}) {
 			s.t.Errorf("the turns were taken by %v, want w1 only", got)
 		}
@@ -226,6 +233,24 @@ func TestNextTurnIsSticky(t *testing.T) {
 			s.t.Errorf("%d messages are left, %v", n, err)
 		}
 	})
+}
+
+// begun returns the values of the metric turnpike_turns_begun_total by queue and log.
+func begun(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "turnpike_turns_begun_total" { // its labels are in alphabetical order
+				turns[m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return turns
 }
 
 // A worker without a free slot, one without a queue of its own, and one that may not have one, publish the next turn in

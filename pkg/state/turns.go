@@ -158,6 +158,10 @@ type Claim struct {
 	// The same claim without MaxLogBytes returns the log, once the worker has the memory for it.
 	LogOmitted bool
 
+	// LogRead is the number of entries of State.Log that the store had to read from its servers. It has the others in
+	// memory. It serves metrics only.
+	LogRead int64
+
 	Journal Journal // of the turn in flight
 
 	// Signals are the pending signals, oldest first. If the run has a pending abort, those that

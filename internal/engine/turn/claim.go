@@ -53,6 +53,7 @@ func (k *Taker) claim(ctx context.Context, d bus.TurnDelivery) (*turn, context.C
 	// abort would end the next turn as well.
 	leases.Add(t.lease, at, eager)
 	k.metrics.inFlight.Inc()
+	k.metrics.begin(msg, c)
 	return t, ctx, nil
 }
 

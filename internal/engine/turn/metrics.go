@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
 )
 
@@ -16,6 +17,7 @@ type metrics struct {
 	turns        *prometheus.CounterVec
 	turnSeconds  prometheus.Histogram
 	claims       *prometheus.CounterVec
+	begun        *prometheus.CounterVec
 	redeliveries prometheus.Counter
 	inFlight     prometheus.Gauge
 }
@@ -30,14 +32,39 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 			Name: "turnpike_turn_duration_seconds", Help: "From claim to commit.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}),
 		claims:       counter("turnpike_claims_total", "Turn messages by what the claim found.", "outcome"),
+		begun:        counter("turnpike_turns_begun_total", "Claimed turns by the queue of their message and by where their log comes from.", "queue", "log"),
 		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_redeliveries_total", Help: "Turn messages delivered more than once."}),
 		inFlight:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "turnpike_turns_in_flight", Help: "Turns that this worker holds."}),
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.turns, m.turnSeconds, m.claims, m.redeliveries, m.inFlight} {
+	for _, c := range []prometheus.Collector{m.turns, m.turnSeconds, m.claims, m.begun, m.redeliveries, m.inFlight} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// begin counts a claimed turn.
+func (m *metrics) begin(msg bus.Turn, c *state.Claim) {
+	queue := "lane"
+	if msg.Sticky != "" {
+		queue = "sticky"
+	}
+	m.begun.WithLabelValues(queue, logSource(c)).Inc()
+}
+
+// logSource says where the log of a claimed turn comes from: "new" for a first turn, else "memory", "store" if all of it
+// was read, or "end" if a part was.
+func logSource(c *state.Claim) string {
+	switch {
+	case c.State.Turn == 0:
+		return "new"
+	case c.LogOmitted || c.LogRead > 0 && c.LogRead >= int64(len(c.State.Log)):
+		return "store"
+	case c.LogRead > 0:
+		return "end"
+	default:
+		return "memory"
+	}
 }
 
 // observe logs and counts a committed turn.

@@ -199,9 +199,11 @@ func (s *Store) withLog(ctx context.Context, q state.ClaimRequest, c *state.Clai
 		return c, nil
 	}
 	s.mu.Lock()
-	v := s.index[q.Run]
+	v, held := s.index[q.Run], state.LogLen(s.logs[q.Run].entries)
 	s.mu.Unlock()
-	if c.State.Log, err = s.logAt(ctx, q.Run, v, max(0, c.State.Checkpoint-1), 0, 0); err != nil {
+	from := max(0, c.State.Checkpoint-1)
+	c.LogRead = max(0, c.LogLen-max(held, from))
+	if c.State.Log, err = s.logAt(ctx, q.Run, v, from, 0, 0); err != nil {
 		return new(state.Claim), err
 	}
 	if have := c.State.LogLen(); have < c.LogLen {

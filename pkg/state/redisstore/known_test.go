@@ -51,7 +51,7 @@ func TestKnownHeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := claim(openAt(t, url, prefix), v, fmt.Sprint("c", v))
-		if diff := cmp.Diff(b, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
+		if diff := cmp.Diff(b, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy", "LogRead"),
 			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
 			t.Errorf("version %d: the claim with a cached header differs from one that reads it:\n%s", v, diff)
 		}
@@ -103,9 +103,12 @@ func TestEagerClaimFromMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		c = claimed(t, openAt(t, url, prefix), state.State{ID: run.ID, Version: done.Version}, ulid.Make().String())
-		if diff := cmp.Diff(c, eager, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy"),
+		if diff := cmp.Diff(c, eager, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(state.Claim{}, "Lease", "Now", "Busy", "LogRead"),
 			cmp.Comparer(func(x, y state.Time) bool { return x.Equal(y.Time) })); diff != "" {
 			t.Errorf("memory differs from the store:\n%s", diff)
+		}
+		if eager.LogRead != 0 || beside.LogRead != 0 || c.LogRead != c.LogLen {
+			t.Errorf("entries read: %d, %d, and %d of %d by another process; want 0, 0 and all", eager.LogRead, beside.LogRead, c.LogRead, c.LogLen)
 		}
 		a, b := eager.State.Append(state.Entry{Detail: "a"}), beside.State.Append(state.Entry{Detail: "b"})
 		if n := len(eager.State.Log); a.Log[n].Detail != "a" || b.Log[n].Detail != "b" {

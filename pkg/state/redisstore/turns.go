@@ -99,7 +99,8 @@ func (s *Store) claimLog(ctx context.Context, c *state.Claim, r reply[claimPlace
 	if r.num(claimKnown) > 0 {
 		c.State.Log = known
 	}
-	if c.LogLen > c.State.LogLen() {
+	if known := c.State.LogLen(); c.LogLen > known {
+		c.LogRead = c.LogLen - max(known, r.num(claimFrom))
 		if c.State.Log, err = s.extend(ctx, c.Lease.Run, c.State.Log, r.num(claimFrom), tail, c.LogLen); err != nil {
 			return err
 		}
