@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/turnpike-dev/turnpike/internal/engine/clock"
 	"github.com/turnpike-dev/turnpike/internal/onestore"
 	"github.com/turnpike-dev/turnpike/pkg/bus"
 	"github.com/turnpike-dev/turnpike/pkg/state"
@@ -18,8 +19,8 @@ import (
 // workerPatience is the time that doctor waits for a heartbeat. A worker sends several a second.
 const workerPatience = 3 * time.Second
 
-// processPatience is the time for which doctor listens to heartbeats, so that it receives those of all processes:
-// each sends one in 300 ms.
+// processPatience is the time for which doctor listens to heartbeats, so that it receives those of all processes: each
+// sends one in 300 ms. If workers name a longer interval, it listens for that time more.
 const processPatience = 600 * time.Millisecond
 
 // heardWorkers receives the heartbeats of workers and gateways until stop is called. findings may be called once: it
@@ -31,6 +32,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 	var once sync.Once
 	gateways, settings := map[string]bool{}, values{}
 	alive, first := map[string]int{}, make(chan struct{}) // the turns in quarantine by worker
+	var longest time.Duration                             // until the next heartbeat of a worker
 	stores := map[onestore.Identity]map[string]bool{}     // the processes by store
 	end, all := time.NewTimer(workerPatience), time.NewTimer(processPatience)
 	stopListening, err := b.Heartbeats(ctx, func(h bus.Heartbeat) {
@@ -55,6 +57,7 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 			delete(alive, h.Worker)
 		default:
 			alive[h.Worker] = h.Quarantined
+			longest = max(longest, h.Interval)
 			once.Do(func() { close(first) })
 		}
 	})
@@ -75,6 +78,10 @@ func heardWorkers(ctx context.Context, b bus.Membership, own onestore.Identity) 
 			}
 			break
 		}
+		mu.Lock()
+		idle := longest
+		mu.Unlock()
+		clock.Pause(ctx, idle)
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(alive); n > 0 {

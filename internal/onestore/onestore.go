@@ -77,8 +77,9 @@ type Watch struct {
 }
 
 type process struct {
-	store Identity
-	at    time.Time
+	store    Identity
+	at       time.Time
+	interval time.Duration // see bus.Heartbeat
 }
 
 // NewWatch returns a watch of a process whose store is of a kind. read returns the id of the store, and creates a
@@ -163,7 +164,7 @@ func (w *Watch) hear(h bus.Heartbeat) {
 		delete(w.heard, h.Worker)
 		return
 	}
-	w.heard[h.Worker] = process{Of(h), time.Now()}
+	w.heard[h.Worker] = process{Of(h), time.Now(), h.Interval}
 }
 
 // Bus returns b with the store of this process in the heartbeats that it sends. Heartbeats that arrive through it
@@ -225,7 +226,11 @@ func (w *Watch) elsewhere(run state.RunID) bool {
 	if warn {
 		w.warnedAt = time.Now()
 	}
-	young := !w.since.IsZero() && time.Since(w.since) < listenFor
+	listen := listenFor
+	for _, p := range w.heard {
+		listen = max(listen, listenFor+p.interval)
+	}
+	young := !w.since.IsZero() && time.Since(w.since) < listen
 	w.mu.Unlock()
 	if warn {
 		w.log.Warn("a turn message names a run that the store of this process does not have; it stays in the queue, since another process has another store", "run_id", run, "store", own.String(), "other_store", other.String(), "process", name, "hint", Remedy)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// reachableFor limits how long a worker counts as reachable after a heartbeat: longer than
-	// four heartbeat intervals, the rule that workers apply too.
+	// reachableFor limits how long a worker counts as reachable after a heartbeat, in addition to the interval that
+	// the heartbeat names: longer than four heartbeat intervals, the rule that workers apply too.
 	reachableFor = 2 * time.Second
 
 	// workingFor limits how long a worker counts as working after a heartbeat: longer than the default lease, and so
@@ -42,6 +42,8 @@ type heardWorker struct {
 
 	at time.Time
 }
+
+func (h heardWorker) reachable(now time.Time) bool { return now.Sub(h.at) <= reachableFor+h.Interval }
 
 // hear records a heartbeat that arrived at now. It ignores heartbeats of gateways, and removes a worker that is
 // leaving.
@@ -71,7 +73,7 @@ func (w *workers) list(now time.Time) map[string]api.Worker {
 	all := make(map[string]api.Worker, len(w.heard))
 	for id, h := range w.heard {
 		v := api.Worker{ID: id, Status: api.WorkerAlive, Version: h.Version, Slots: h.Slots, HeardAt: state.At(h.at)}
-		if now.Sub(h.at) > reachableFor {
+		if !h.reachable(now) {
 			v.Status = api.WorkerUnreachable
 		}
 		if now.Sub(h.at) <= shownFor {
@@ -87,7 +89,7 @@ func (w *workers) turns(now time.Time) map[state.Priority]int64 {
 	defer w.mu.Unlock()
 	lanes := map[state.Priority]int64{}
 	for _, h := range w.heard {
-		if now.Sub(h.at) > reachableFor {
+		if !h.reachable(now) {
 			continue
 		}
 		for lane, n := range h.Turns {

@@ -271,12 +271,13 @@ func (w *Worker) pullUntil(ctx, turnCtx context.Context) (ended time.Time) {
 		})
 	}
 	pulling.Go(func() error {
-		w.sweeper.Run(pullCtx, w.refreshQuotas)
+		w.sweeper.Run(pullCtx, w.members.Count, w.refreshQuotas)
 		return nil
 	})
 	w.log.Info("worker started", "slots", w.cfg.Slots)
 	<-ctx.Done()
 	w.leases.StopEager()
+	w.members.Stop()
 	ended = time.Now()
 	if err := pulling.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		w.log.Warn("queues of turns not closed", "error", err, "hint", "no action needed: NATS redelivers the fetched messages")

@@ -483,7 +483,12 @@ type Membership interface {
 // Heartbeat is a periodic message from a worker or a gateway.
 type Heartbeat struct {
 	Worker  string `json:"worker"`
-	Leaving bool   `json:"leaving,omitempty"` // the process stops
+	Leaving bool   `json:"leaving,omitempty"` // the process has stopped, or a worker has evicted it
+
+	// Stopping means that the worker takes no further turns. Interval is the longest time until its next heartbeat; 0
+	// stands for the usual one of a busy worker.
+	Stopping bool          `json:"stopping,omitempty"`
+	Interval time.Duration `json:"interval,omitempty"`
 
 	// Format is the newest format of runs that the process can read. Gateway marks a gateway, which
 	// takes no turns.

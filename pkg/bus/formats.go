@@ -24,8 +24,9 @@ type Formats struct {
 }
 
 type reader struct {
-	at     time.Time
-	format int
+	at       time.Time
+	interval time.Duration
+	format   int
 }
 
 // NewFormats returns Formats for a process that can read formats up to newest, such as
@@ -46,7 +47,7 @@ func (f *Formats) Hear(h Heartbeat, now time.Time) {
 		return
 	}
 	before, ok := f.seen[h.Worker]
-	r := reader{now, max(h.Format, 1)}
+	r := reader{now, h.Interval, max(h.Format, 1)}
 	f.seen[h.Worker] = r
 	if r.format < f.newest && (!ok || before.format != r.format) {
 		f.decided = f.readable(now)
@@ -63,6 +64,17 @@ func (f *Formats) Decide(now time.Time, complete bool) {
 	if all := f.readable(now); complete || all < f.newest {
 		f.decided = all
 	}
+}
+
+// Longest returns the longest Interval in the latest heartbeats. A process knows all others only when it has listened
+// for that time in addition to the usual one.
+func (f *Formats) Longest() (longest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.seen {
+		longest = max(longest, r.interval)
+	}
+	return longest
 }
 
 // readable returns the newest format that this process and all those that it has seen recently can read; the caller

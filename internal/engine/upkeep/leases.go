@@ -111,6 +111,7 @@ type Leases struct {
 	runs     map[state.RunID]*Lease
 	claiming map[state.RunID]*claiming
 	hints    chan struct{} // has an element if a lease is hinted
+	begins   chan struct{} // closed when the worker begins to claim a run and has no lease; nil: nothing waits for it
 }
 
 // NewLeases returns an empty set. The worker never claims eagerly if eager is false, or if the redelivery delay
@@ -132,6 +133,10 @@ type claiming struct {
 func (h *Leases) Expect(run state.RunID) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.begins != nil && len(h.runs)+len(h.claiming) == 0 {
+		close(h.begins)
+		h.begins = nil
+	}
 	c := h.claiming[run]
 	if c == nil {
 		c = &claiming{}
@@ -145,6 +150,17 @@ func (h *Leases) Expect(run state.RunID) (done func()) {
 			delete(h.claiming, run)
 		}
 	})
+}
+
+// Idle reports whether this worker has no lease and is not about to claim a run; begins is closed when it next is about
+// to claim one while it has none. Eager claims do not count.
+func (h *Leases) Idle() (idle bool, begins <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.begins == nil {
+		h.begins = make(chan struct{})
+	}
+	return len(h.runs)+len(h.claiming) == 0, h.begins
 }
 
 // Add adds a lease, and applies the aborts of the run that have arrived since Expect; at is the time at which the claim
@@ -302,21 +318,21 @@ const renewLook = 100 * time.Millisecond
 func (h *Leases) Run(ctx context.Context) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	for h.pause(ctx) {
+	for pauseForHints(ctx, h.hints, min(h.periods.Lease/12, renewLook)) {
 		for _, l := range h.due() {
 			asked.Go(func() { h.renew(ctx, l) })
 		}
 	}
 }
 
-// pause waits until leases may have to be renewed, and returns false if ctx has ended.
-func (h *Leases) pause(ctx context.Context) bool {
-	t := time.NewTimer(min(h.periods.Lease/12, renewLook))
+// pauseForHints waits until hints has an element, at most for d, and returns false if ctx has ended.
+func pauseForHints(ctx context.Context, hints <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-h.hints:
+	case <-hints:
 	case <-t.C:
 	}
 	return true

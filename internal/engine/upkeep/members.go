@@ -2,6 +2,8 @@ package upkeep
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"log/slog"
 	"maps"
 	"slices"
@@ -43,8 +45,12 @@ type memberBus interface {
 //
 // A heartbeat goes to the other workers and to the store. A worker counts as dead when for MissedHeartbeats intervals
 // neither this worker nor the store has received a heartbeat from it, so a slow subscriber or a slow bus alone does not
-// make a live worker look dead. Members checks this again before each part of an eviction. Members is safe for
-// concurrent use.
+// make a live worker look dead. Members checks this again before each part of an eviction.
+//
+// Each heartbeat goes to all workers, so in a large fleet a worker without leases sends fewer, and says so in each: it
+// counts as dead later, and no turn waits for that. When it claims a run it sends the next one at once.
+//
+// Members is safe for concurrent use.
 type Members struct {
 	self    Self
 	store   memberStore
@@ -60,7 +66,9 @@ type Members struct {
 	evicting map[string]bool
 	evicts   sync.WaitGroup
 
-	others, overShare atomic.Bool // see Alone and OverShare
+	own       *heartbeats
+	count     atomic.Int64 // see Count
+	overShare atomic.Bool  // see OverShare
 }
 
 // Self is the content of a worker's heartbeats.
@@ -76,15 +84,18 @@ type Self struct {
 // NewMembers returns the membership of a deployment as the worker self sees it, initially empty.
 // sweeper publishes the turns of evicted workers.
 func NewMembers(self Self, store memberStore, b memberBus, leases *Leases, sweeper *Sweeper, periods Periods, log *slog.Logger) *Members {
-	return &Members{
+	m := &Members{
 		self: self, store: store, bus: b, leases: leases, sweeper: sweeper, periods: periods, log: log,
 		formats: bus.NewFormats(state.Format, store.SetFormat), seen: map[string]member{}, evicting: map[string]bool{},
 	}
+	m.own = &heartbeats{self: self, store: store, bus: b, leases: leases, periods: periods, members: m.Count, log: log}
+	return m
 }
 
 // member is the last heartbeat of a worker.
 type member struct {
 	at           time.Time
+	later        time.Duration // how much later than that of a busy worker its next heartbeat may come
 	takesOver    bool
 	slots, turns int
 }
@@ -103,10 +114,13 @@ func (m *Members) Join(ctx context.Context) (stop func(), err error) {
 func (m *Members) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { m.sendHeartbeats(ctx) })
-	running.Go(func() { m.writeHeartbeats(ctx) })
+	running.Go(func() { m.own.send(ctx) })
+	running.Go(func() { m.own.write(ctx) })
 	m.watch(ctx)
 }
+
+// Stop notifies the other members that this worker takes no further turns.
+func (m *Members) Stop() { m.own.stopping.Store(true) }
 
 // Leave notifies the other members that this worker stops.
 func (m *Members) Leave() { m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Leaving: true}) }
@@ -122,7 +136,7 @@ func (m *Members) hear(h bus.Heartbeat) {
 		delete(m.seen, h.Worker)
 		return
 	}
-	other := member{at: time.Now(), takesOver: takesOver(h), slots: h.Slots}
+	other := member{at: time.Now(), later: max(0, h.Interval-m.periods.Heartbeat), takesOver: takesOver(h), slots: h.Slots}
 	for _, n := range h.Turns {
 		other.turns += n
 	}
@@ -132,38 +146,11 @@ func (m *Members) hear(h bus.Heartbeat) {
 	}
 }
 
-// sendHeartbeats sends heartbeats on the bus until ctx ends. It runs in a separate goroutine, so that
-// nothing delays it.
-func (m *Members) sendHeartbeats(ctx context.Context) {
-	for {
-		h := bus.Heartbeat{Worker: m.self.ID, Format: state.Format, Slots: m.self.Slots, Turns: m.leases.Lanes(), Version: m.self.Version}
-		if m.self.Quarantined != nil {
-			h.Quarantined = m.self.Quarantined()
-		}
-		m.bus.SendHeartbeat(h)
-		if !clock.Pause(ctx, m.periods.Heartbeat) {
-			return
-		}
-	}
-}
-
-// writeHeartbeats writes heartbeats to the store, which may answer slowly.
-func (m *Members) writeHeartbeats(ctx context.Context) {
-	for {
-		within, cancel := context.WithTimeout(ctx, m.unreachableAfter())
-		debug(m.log, m.store.Heartbeat(within, m.self.ID, m.unreachableAfter()), "heartbeat")
-		cancel()
-		if !clock.Pause(ctx, m.periods.Heartbeat) {
-			return
-		}
-	}
-}
-
 // watch looks for dead workers until ctx ends.
 func (m *Members) watch(ctx context.Context) {
 	defer m.evicts.Wait()
 	every := m.periods.Heartbeat
-	ready, evicted := time.Now().Add(m.unreachableAfter()), false
+	since, evicted := time.Now(), false
 	for {
 		began := time.Now()
 		if !clock.Pause(ctx, every) {
@@ -172,12 +159,13 @@ func (m *Members) watch(ctx context.Context) {
 		// A worker that was paused, or misses its own heartbeats, cannot tell a dead peer from a
 		// lost subscription. It evicts none until it has listened for a while again.
 		if time.Since(began) > 2*every || m.deaf(2*every) {
-			ready, evicted = time.Now().Add(m.unreachableAfter()), false
+			since, evicted = time.Now(), false
 		}
-		listened := !time.Now().Before(ready)
-		m.allowEagerClaims(listened)
-		m.formats.Decide(time.Now(), listened)
-		if !listened {
+		listened := time.Since(since)
+		known := listened >= m.unreachableAfter()+m.formats.Longest()
+		m.allowEagerClaims(known)
+		m.formats.Decide(time.Now(), known)
+		if listened < m.unreachableAfter() {
 			continue
 		}
 		if !evicted {
@@ -200,48 +188,74 @@ func (m *Members) allowEagerClaims(known bool) {
 	m.leases.AllowEager(known)
 }
 
+// Count returns the number of workers that send heartbeats, this one included.
+func (m *Members) Count() int { return max(1, int(m.count.Load())) }
+
 // Alone reports whether no other worker sends heartbeats.
-func (m *Members) Alone() bool { return !m.others.Load() }
+func (m *Members) Alone() bool { return m.Count() == 1 }
 
 // OverShare reports whether this worker had more than its share of the turns in flight, by the latest heartbeats of
 // all workers. The share is in proportion to the slots, with a quarter and some turns to spare.
 func (m *Members) OverShare() bool { return m.overShare.Load() }
 
-// compare updates Alone and OverShare. The caller holds mu.
+// compare updates Count and OverShare. The caller holds mu.
 func (m *Members) compare() {
-	slots, turns := 0, 0
+	count, slots, turns := 0, 0, 0
 	for _, other := range m.seen {
-		slots, turns = slots+other.slots, turns+other.turns
+		count, slots, turns = count+1, slots+other.slots, turns+other.turns
 	}
 	share := turns * m.self.Slots / max(1, slots)
 	m.overShare.Store(m.seen[m.self.ID].turns > share+share/4+max(1, m.self.Slots/32))
-	m.others.Store(len(m.seen) > 1)
+	m.count.Store(int64(count))
 }
 
 // deaf reports whether the worker has received none of its own heartbeats for d.
 func (m *Members) deaf(d time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Since(m.seen[m.self.ID].at) > d
+	own := m.seen[m.self.ID]
+	return time.Since(own.at) > d+own.later
 }
 
-// unreachableAfter is the longest gap between the heartbeats of a live worker.
+// unreachableAfter is the longest gap between the heartbeats of a live worker with leases.
 func (m *Members) unreachableAfter() time.Duration {
 	return MissedHeartbeats * m.periods.Heartbeat
 }
 
-// unreachable returns the other workers whose last heartbeat is older than unreachableAfter.
+// evictors is the number of workers that evict a dead one at the same time. More join them later, in case these do
+// nothing or the dead worker had many leases: an eviction asks every shard of the store.
+const evictors = 4
+
+// unreachable returns the other workers whose last heartbeat is older than unreachableAfter, and which this worker must
+// evict now.
 func (m *Members) unreachable() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var unheard []string
-	for id, other := range m.seen {
-		if id != m.self.ID && time.Since(other.at) > m.unreachableAfter() {
+	for id := range m.seen {
+		if id != m.self.ID && m.unheard(id) && m.silence(id) > m.unreachableAfter()*time.Duration(1+m.rank(id)/evictors) {
 			unheard = append(unheard, id)
 		}
 	}
 	slices.Sort(unheard)
 	return unheard
+}
+
+// rank returns the number of live workers that evict a dead one before this worker does. The order differs from one dead
+// worker to another. The caller holds mu.
+func (m *Members) rank(dead string) (rank int) {
+	own := order(dead, m.self.ID)
+	for id := range m.seen {
+		if id != m.self.ID && !m.unheard(id) && order(dead, id) < own {
+			rank++
+		}
+	}
+	return rank
+}
+
+func order(dead, id string) uint64 {
+	sum := sha256.Sum256([]byte(dead + "\x00" + id)) // a simpler hash orders similar names alike
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // evictUnheard evicts lease owners whose heartbeats this worker has never received. It
@@ -286,7 +300,13 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 }
 
 // unheard reports whether a worker is still unreachable. The caller holds mu.
-func (m *Members) unheard(id string) bool { return time.Since(m.seen[id].at) > m.unreachableAfter() }
+func (m *Members) unheard(id string) bool { return m.silence(id) > m.unreachableAfter() }
+
+// silence returns the time for which a worker has sent no heartbeat although it should have. The caller holds mu.
+func (m *Members) silence(id string) time.Duration {
+	other := m.seen[id]
+	return time.Since(other.at) - other.later
+}
 
 // Back reports whether this worker has received a heartbeat of a worker within MissedHeartbeats intervals. A worker
 // that was evicted and is back was paused or cut off, or was restarted under its id. It may be this worker. Back
@@ -330,7 +350,14 @@ func (m *Members) takeUp(ctx context.Context, id string) bool {
 		}
 		more = len(due) >= evictPart
 	}
-	m.log.Warn("a worker is unreachable; other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "if you did not stop it, find out whether its process ended, was paused, or lost its connections to NATS and the store")
+	m.mu.Lock()
+	late := m.rank(id) >= evictors && runs == 0
+	m.mu.Unlock()
+	level := slog.LevelWarn
+	if late { // others have evicted and logged it
+		level = slog.LevelDebug
+	}
+	m.log.Log(ctx, level, "a worker is unreachable; other workers resume its turns", "dead_worker", id, "runs", runs, "hint", "if you did not stop it, find out whether its process ended, was paused, or lost its connections to NATS and the store")
 	return true
 }
 

@@ -35,11 +35,18 @@ type deployment struct {
 	faults  map[string]int // evictions of a worker that fail
 	backlog state.Backlog  // of the bus; nil: it does not answer
 	swept   state.Backlog  // that the latest sweep has got
+	sweeps  int            // requests for due runs
+
+	sent  []bus.Heartbeat // of the worker me
+	lasts time.Duration   // that the latest heartbeat of the worker me in the store lasts
 }
 
 func (d *deployment) SetFormat(int) {}
 
-func (d *deployment) Heartbeat(context.Context, string, time.Duration) error { return nil }
+func (d *deployment) Heartbeat(_ context.Context, _ string, lasts time.Duration) error {
+	d.set(func() { d.lasts = lasts })
+	return nil
+}
 
 func (d *deployment) Alive(_ context.Context, worker string) (bool, error) {
 	d.mu.Lock()
@@ -78,6 +85,7 @@ func (d *deployment) Sweep(_ context.Context, limit int, _ time.Duration, backlo
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.swept = backlog
+	d.sweeps++
 	n := min(limit, len(d.due))
 	swept := d.due[:n]
 	d.due = d.due[n:]
@@ -96,11 +104,14 @@ func (d *deployment) Backlog(context.Context) (state.Backlog, error) {
 func (d *deployment) SendHeartbeat(h bus.Heartbeat) {
 	d.mu.Lock()
 	mute := d.mute
+	d.sent = append(d.sent, h)
 	d.mu.Unlock()
 	if !mute {
 		d.hear(h)
 	}
 }
+
+func alone() int { return 1 }
 
 // set changes d while workers use it.
 func (d *deployment) set(change func()) {
@@ -354,7 +365,7 @@ func TestSweepOfManyTurns(t *testing.T) {
 		}
 		running, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		go func() { d.sweeper().Run(running, alone, func(context.Context) {}); close(ended) }()
 		time.Sleep(periods.Sweep + periods.Sweep/2) // the bubble's clock
 		end()
 		<-ended
@@ -371,7 +382,7 @@ func TestSweeperForgetsAnOldBacklog(t *testing.T) {
 		d := &deployment{backlog: state.Backlog{state.Normal: time.Now()}}
 		running, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		go func() { d.sweeper().Run(running, alone, func(context.Context) {}); close(ended) }()
 		time.Sleep(periods.Sweep + periods.Sweep/2) // the bubble's clock
 		d.mu.Lock()
 		if len(d.swept) != 1 {
@@ -399,7 +410,7 @@ func TestRefusedTurnsAreRepeated(t *testing.T) {
 		}
 		running, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { d.sweeper().Run(running, func(context.Context) {}); close(ended) }()
+		go func() { d.sweeper().Run(running, alone, func(context.Context) {}); close(ended) }()
 		time.Sleep(periods.Sweep + periods.Sweep/2)
 		d.mu.Lock()
 		d.due = append(d.due, state.Due{Run: "r4", Version: 1}, state.Due{Run: "r5", Version: 1})

@@ -3,6 +3,7 @@ package upkeep
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,11 +47,22 @@ func NewSweeper(store sweepStore, b sweepBus, d *dispatch.Dispatcher, f finalizi
 	return &Sweeper{store: store, bus: b, dispatch: d, finalizer: f, periods: periods, published: published, log: log}
 }
 
-// Run sweeps, and calls after at the end of each sweep, until ctx ends.
-func (s *Sweeper) Run(ctx context.Context, after func(context.Context)) {
+// sweepers is the number of workers that sweep in an interval, on average. A sweep asks every shard of the store, so
+// more of them cost the store much and find little.
+const sweepers = 4
+
+// Run sweeps, and calls after once in each interval, until ctx ends. members returns the number of workers. With more
+// than sweepers of them each sweeps in a random part of the intervals only, so that no agreement is needed about who
+// sweeps, and the end of a worker does not matter. A worker that retains rejected turns sweeps in each.
+func (s *Sweeper) Run(ctx context.Context, members func() int, after func(context.Context)) {
 	var backlog state.Backlog
 	var asked time.Time
 	for clock.Pause(ctx, s.periods.Sweep) {
+		n := members()
+		if n > sweepers && s.refused.none() && rand.IntN(n) >= sweepers { //nolint:gosec // not a secret
+			after(ctx)
+			continue
+		}
 		if time.Since(asked) >= s.periods.RedeliveryDelay {
 			known, err := s.bus.Backlog(ctx)
 			if err == nil {
@@ -114,6 +126,12 @@ func (r *refused) add(d dueRun) {
 	defer r.mu.Unlock()
 	r.due = append(r.due, d)
 	r.due = r.due[max(0, len(r.due)-maxRefused):]
+}
+
+func (r *refused) none() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.due) == 0
 }
 
 // take removes and returns up to n turns.

@@ -95,6 +95,6 @@ func (m *Member) Run(ctx context.Context) error {
 		if now.Sub(last) > 2*heartbeatInterval {
 			since = now // own heartbeats do not arrive, so others may have been lost too
 		}
-		formats.Decide(now, now.Sub(since) >= listenFor)
+		formats.Decide(now, now.Sub(since) >= listenFor+formats.Longest())
 	}
 }
