@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"context"
 	"time"
 
 	"github.com/turnpike-dev/turnpike/pkg/bus"
@@ -45,4 +46,18 @@ func Listens(q bus.TurnQueue) bool {
 			return true
 		}
 	}
+}
+
+// Left returns the number of streams without messages that a queue leaves to other workers.
+func Left(q bus.TurnQueue) int {
+	p := q.(turnQueue).puller //nolint:forcetypeassert // tests pass queues of this package
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.left)
+}
+
+// RaisePending raises the limits of the consumers as if a worker with that many slots had sent its first heartbeat.
+func RaisePending(ctx context.Context, b *Bus, slots int) {
+	b.slots.hear(bus.Heartbeat{Worker: "large", Slots: slots}, time.Now())
+	b.raisePending(ctx)
 }

@@ -13,6 +13,7 @@ import (
 // SendHeartbeat implements bus.Membership. The message repeats the worker's name, because not every
 // name fits into the subject.
 func (b *Bus) SendHeartbeat(h bus.Heartbeat) {
+	b.slots.sends(h)
 	data, err := json.Marshal(h)
 	if err == nil {
 		err = b.publishSigned(b.subject("presence", token(h.Worker)), data)

@@ -40,6 +40,8 @@ type puller struct {
 	due     time.Time          // time of the alarm
 	turn    []*source          // probably have messages; the puller requests from the first one first
 	dry     []*source          // have no messages and no open request
+	left    []*source          // the same, and other workers wait for their messages
+	leaves  bool               // some sources may be left to other workers
 	asked   int                // messages that requests for present messages may still bring
 	paused  time.Time          // no request is sent before then, because one could not be
 	waiters []chan result      // each takes one result
@@ -94,7 +96,7 @@ func (p *puller) serve(specs []consumerSpec) error {
 	default:
 	}
 	wanted := make(map[string]bool, len(specs))
-	for _, spec := range specs {
+	for i, spec := range specs {
 		wanted[spec.stream] = true
 		if p.sources[spec.stream] == nil {
 			p.last++
@@ -102,6 +104,7 @@ func (p *puller) serve(specs []consumerSpec) error {
 			p.sources[spec.stream], p.numbers[s.number] = s, s
 			p.queue(s, true) // until the state of the source is known
 		}
+		p.sources[spec.stream].place = i
 	}
 	for stream, s := range p.sources {
 		switch {
@@ -138,7 +141,8 @@ func (p *puller) Close() error {
 //
 // With several sources, the puller requests from those with messages in turn, and in total as many messages as its
 // callers want and SetPrefetch permits, at most maxBatch. Every source that is dry gets a request that waits for
-// messages to come; such a request never delays one to another source. For a single source see topUp.
+// messages to come, unless it is left to other workers; such a request never delays one to another source. For a single
+// source see topUp.
 func (p *puller) schedule() {
 	if len(p.waiters) == 0 || !p.paused.IsZero() {
 		return
@@ -167,10 +171,31 @@ func (p *puller) schedule() {
 	for len(p.dry) > 0 {
 		s := p.dry[0]
 		p.dry = p.dry[1:]
-		if s.is == isDry && !p.request(s, listening, share) {
+		switch {
+		case s.is != isDry:
+		case p.leaves && !p.b.slots.where(time.Now()).listens(s.place, len(p.sources)):
+			p.leave(s)
+		case !p.request(s, listening, share):
 			return
 		}
 	}
+}
+
+// leave leaves a source that has no messages to other workers until the next review. The caller holds mu.
+func (p *puller) leave(s *source) {
+	if !s.left {
+		s.left = true
+		p.left = append(p.left, s)
+	}
+	p.wakeAt(time.Now().Add(reviewInterval))
+}
+
+// review makes schedule decide again about the sources that are left to other workers. The caller holds mu.
+func (p *puller) review() {
+	for _, s := range p.left {
+		s.left = false
+	}
+	p.dry, p.left = append(p.dry, p.left...), nil
 }
 
 // topUp makes the only source bring as many messages as callers want. The caller holds mu.

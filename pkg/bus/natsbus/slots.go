@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,13 +20,16 @@ type slots struct {
 
 	mu      sync.Mutex
 	workers map[string]workerSlots
-	most    int  // maximum number of unacknowledged messages of a queue in a stream
-	raised  bool // most is higher than in the consumers' configuration
+	own     map[string]bool // names of the workers of this process
+	place   place           // see where
+	most    int             // maximum number of unacknowledged messages of a queue in a stream
+	raised  bool            // most is higher than in the consumers' configuration
 }
 
 type workerSlots struct {
-	slots int
-	at    time.Time
+	slots, turns int
+	stopping     bool
+	at           time.Time
 }
 
 // forgetSlots is the time that a worker counts after its last heartbeat.
@@ -43,7 +47,7 @@ func (s *slots) pending() (n int, exactly bool) {
 
 // hear records a heartbeat, and reports whether consumers need an update for more slots.
 func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
-	if h.Gateway || s.asked > 0 {
+	if h.Gateway {
 		return false
 	}
 	s.mu.Lock()
@@ -56,8 +60,12 @@ func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 	if s.workers == nil {
 		s.workers = map[string]workerSlots{}
 	}
-	s.workers[h.Worker] = workerSlots{h.Slots, now}
-	if known {
+	turns := 0
+	for _, n := range h.Turns {
+		turns += n
+	}
+	s.workers[h.Worker] = workerSlots{h.Slots, turns, h.Stopping, now}
+	if known || s.asked > 0 {
 		return false
 	}
 	all := 0
@@ -81,11 +89,12 @@ func (s *slots) hear(h bus.Heartbeat, now time.Time) bool {
 	return true
 }
 
-// raisePending updates the consumers of turns for more slots, if they need it.
+// raisePending updates the consumers of turns for more slots, if they need it. All workers notice at the same time that
+// they do, so about one of them tries in each second: an update writes a file. The last consumer is updated after all others: if it has the
+// limit, another process has done it.
 func (ts *turnStreams) raisePending(ctx context.Context) {
 	ts.slots.mu.Lock()
-	raised := ts.slots.raised
-	ts.slots.raised = false
+	raised, workers := ts.slots.raised, len(ts.slots.workers)
 	ts.slots.mu.Unlock()
 	if !raised {
 		return
@@ -96,10 +105,21 @@ func (ts *turnStreams) raisePending(ctx context.Context) {
 	for _, key := range bus.QueueKeys() {
 		specs = append(specs, ts.queueSpecs(key, &layout{Streams: ts.layout.Load().Streams})...)
 	}
-	if err := ts.ensureConsumers(ctx, specs); err != nil {
-		ts.log.Warn("max ack pending of NATS consumers not raised, so slots may stay empty; this process retries", "error", err, "hint", "do what the error says; if it has no remedy, check that NATS is reachable and permits this process to change consumers")
-		ts.slots.mu.Lock()
-		ts.slots.raised = true
-		ts.slots.mu.Unlock()
+	most, last := specs[0].config.MaxAckPending, specs[len(specs)-1]
+	c, err := ts.js.Consumer(ctx, last.stream, last.config.Durable)
+	if err != nil || !last.enough(c.CachedInfo().Config.MaxAckPending) {
+		if workers > 1 && rand.IntN(workers) > 0 { //nolint:gosec // not a secret
+			return // it tries again in a second
+		}
+		if err = ts.ensureConsumers(ctx, specs[:len(specs)-1]); err == nil {
+			err = ts.ensureConsumer(ctx, last)
+		}
 	}
+	if err != nil {
+		ts.log.Warn("max ack pending of NATS consumers not raised, so slots may stay empty; this process retries", "error", err, "hint", "do what the error says; if it has no remedy, check that NATS is reachable and permits this process to change consumers")
+		return
+	}
+	ts.slots.mu.Lock()
+	defer ts.slots.mu.Unlock()
+	ts.slots.raised = ts.slots.most > most // more workers may have come
 }

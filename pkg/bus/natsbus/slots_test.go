@@ -110,3 +110,37 @@ func TestMaxAckPendingAfterARefusal(t *testing.T) {
 	}
 	eventually(t, func() bool { return pendingOf(t, js, stream) >= 125_000 })
 }
+
+// A process that finds the limits raised by another one asks about a single consumer.
+func TestMaxAckPendingIsRaisedOnce(t *testing.T) {
+	t.Parallel()
+	nc := testbed.NATS(t)
+	one, two := spreadOver(t, nc, 4), spreadOver(t, nc, 4)
+	requests, err := nc.SubscribeSync("$JS.API.CONSUMER.INFO.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = requests.Unsubscribe() }()
+	raise := func(b *natsbus.Bus) int {
+		t.Helper()
+		before, _, err := requests.Pending()
+		natsbus.RaisePending(t.Context(), b, 100_000)
+		err = errors.Join(err, nc.Flush())
+		after, _, pendingErr := requests.Pending()
+		if err = errors.Join(err, pendingErr); err != nil {
+			t.Fatal(err)
+		}
+		return after - before
+	}
+	if n := raise(one); n < 24 {
+		t.Errorf("%d requests to raise 24 consumers", n)
+	}
+	if n := raise(two); n > 2 { // the process itself may have done it at the same time
+		t.Errorf("%d requests about consumers that another process has raised", n)
+	}
+	for _, stream := range []string{"TURNPIKE_TURNS", "TURNPIKE_TURNS_2", "TURNPIKE_TURNS_3", "TURNPIKE_TURNS_4"} {
+		if n := pendingOf(t, jet(t, nc), stream); n < 125_000 {
+			t.Errorf("max ack pending of %s is %d", stream, n)
+		}
+	}
+}

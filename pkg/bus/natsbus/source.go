@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,10 +26,12 @@ import (
 type source struct {
 	spec   consumerSpec
 	number int // of the source
+	place  int // among the sources
 
 	is       sourceState
 	returned bool      // it has returned a message to the server
 	listed   bool      // in the puller's list of sources that take turns
+	left     bool      // in the puller's list of sources that it leaves to other workers
 	request  int       // number of the latest request
 	open     int       // messages that requests may still bring
 	due      time.Time // when the request counts as lost, or the puller retries the source
@@ -76,7 +79,7 @@ func (p *puller) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer close(p.done)
 	defer p.b.nc.RemoveStatusListener(p.status)
-	defer p.leave()
+	defer p.drain()
 	defer p.alarm.Stop()
 	defer cancel()
 	for {
@@ -106,6 +109,9 @@ func (p *puller) request(s *source, as sourceState, n int) bool {
 	s.request++
 	subject := fmt.Sprintf("%sCONSUMER.MSG.NEXT.%s.%s", p.b.api, s.spec.stream, s.spec.config.Durable)
 	expiry := max(pullExpiry, min(longestExpiry, time.Duration(len(p.sources))*expiryPerSource))
+	if p.leaves && p.b.slots.where(time.Now()).workers >= leastListeners {
+		expiry = max(expiry, listenerExpiry+rand.N(listenerExpiry/2)) //nolint:gosec // not a secret
+	}
 	body, patience := fmt.Sprintf(`{"batch":%d,"expires":%d}`, n, expiry.Nanoseconds()), expiry+time.Second
 	switch {
 	case as == asking && s.returned:
@@ -176,6 +182,7 @@ func (p *puller) expire() {
 		p.expect(s, 0)
 		p.queue(s, false)
 	}
+	p.review()
 	p.schedule()
 }
 
@@ -279,8 +286,8 @@ func isMissing(err error) bool {
 	return false
 }
 
-// leave returns the messages that the server has already sent.
-func (p *puller) leave() {
+// drain returns the messages that the server has already sent.
+func (p *puller) drain() {
 	drained := make(chan struct{})
 	// A connection that closes in the meantime calls it a second time.
 	closed := sync.OnceFunc(func() { close(drained) })

@@ -61,7 +61,7 @@ func (ts *turnStreams) Lag(ctx context.Context) (int64, error) {
 func (ts *turnStreams) LagByLane(ctx context.Context) (map[state.Priority]bus.LaneLag, error) {
 	var mu sync.Mutex
 	lanes := map[state.Priority]bus.LaneLag{}
-	err := ts.eachQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+	err := ts.eachUsedQueue(ctx, func(_ context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		mu.Lock()
 		defer mu.Unlock()
 		lag := lanes[key.Lane]
@@ -80,7 +80,7 @@ func (ts *turnStreams) LagByLane(ctx context.Context) (map[state.Priority]bus.La
 func (ts *turnStreams) Backlog(ctx context.Context) (state.Backlog, error) {
 	var mu sync.Mutex
 	oldest := state.Backlog{}
-	return oldest, ts.eachQueue(ctx, func(ctx context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
+	return oldest, ts.eachUsedQueue(ctx, func(ctx context.Context, key bus.QueueKey, info *jetstream.ConsumerInfo) error {
 		if info.NumPending == 0 {
 			return nil
 		}
@@ -104,11 +104,46 @@ func (ts *turnStreams) Backlog(ctx context.Context) (state.Backlog, error) {
 	})
 }
 
+// eachUsedQueue is eachQueue for the streams that have messages. One request for a stream without any replaces one for
+// each of its queues.
+func (ts *turnStreams) eachUsedQueue(ctx context.Context, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
+	l := ts.layout.Load()
+	used := make([]bool, len(l.all()))
+	all, within := errgroup.WithContext(ctx)
+	all.SetLimit(sideBySide)
+	for i, number := range l.all() {
+		all.Go(func() error {
+			stream, err := ts.js.Stream(within, ts.turnStream(number))
+			if isMissing(err) && ts.isDrained(ts.turnStream(number)) {
+				return nil // it was empty
+			}
+			if err != nil {
+				return fmt.Errorf("read stream %s: %w", ts.turnStream(number), err)
+			}
+			used[i] = stream.CachedInfo().State.Msgs > 0
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	some := &layout{}
+	for i, number := range l.all() {
+		if used[i] {
+			some.Streams = append(some.Streams, number)
+		}
+	}
+	return ts.eachQueueOf(ctx, some, fn)
+}
+
 // eachQueue calls fn for each queue of each stream of turns, several at once.
 func (ts *turnStreams) eachQueue(ctx context.Context, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
+	return ts.eachQueueOf(ctx, ts.layout.Load(), fn)
+}
+
+func (ts *turnStreams) eachQueueOf(ctx context.Context, l *layout, fn func(context.Context, bus.QueueKey, *jetstream.ConsumerInfo) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(sideBySide)
-	l := ts.layout.Load()
 	for _, key := range bus.QueueKeys() {
 		for _, spec := range ts.queueSpecs(key, l) {
 			all.Go(func() error {
@@ -145,6 +180,9 @@ func (b *Bus) Turns(ctx context.Context, key bus.QueueKey) (bus.TurnQueue, error
 	if err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	p.leaves = true
+	p.mu.Unlock()
 	b.turnStreams.queues[p] = key
 	return turnQueue{p, key, ""}, nil
 }
