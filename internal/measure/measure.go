@@ -18,7 +18,7 @@ import (
 
 // Config selects what to measure, and on which deployments.
 type Config struct {
-	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, lists, bomb, children, trees, retention, intake, attack, webhooks, receivers, triggers."`
+	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, lists, bomb, children, trees, retention, intake, attack, webhooks, receivers, triggers, fleet."`
 	Short  bool     `help:"A small load, to see that it works."`
 	Size   int      `help:"How much of the one scenario that --only names, in place of its own number of runs, turns, readers or bytes."`
 	Repeat int      `default:"5" help:"Repetitions of a figure that has a floor, each followed by one of the floor."`
@@ -69,6 +69,7 @@ func scenarios() []scenario {
 		{"webhooks", "runs whose webhook fails half of the requests, while workers are killed", 10_000, 30, webhooks},
 		{"receivers", "events to each of two receivers, next to ones that are dead", 1000, 25, receivers},
 		{"triggers", "messages of a stream that triggers make runs of", 10_000, 200, triggers},
+		{"fleet", "idle workers on 64 streams of turns", 48, 2, fleet},
 	}
 }
 

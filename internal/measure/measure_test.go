@@ -40,8 +40,8 @@ var shortForms = map[string]struct {
 	"lists": {11, 0, false, true}, "bomb": {3, 0, true, true}, "children": {2, 0, false, true}, "trees": {4, 0, false, false},
 	"retention": {1, 0, false, false}, "intake": {3, 0, false, false}, "attack": {4, 0, false, false},
 	"webhooks": {11, 0, true, true}, "receivers": {16, 0, false, false},
-	"triggers": {5, 0, false, true},
-	"start":    {}, // runs the command turnpike, whose tests cover it
+	"triggers": {5, 0, false, true}, "fleet": {45, 0, false, false},
+	"start": {}, // runs the command turnpike, whose tests cover it
 }
 
 // residentLimit bounds the memory of a gateway and of a worker in these short forms.

@@ -21,13 +21,14 @@ import (
 // NATSServer is one nats-server.
 type NATSServer struct {
 	Process
-	Addr string
+	Addr    string
+	Monitor string // the URL of its HTTP monitoring
 }
 
 // NewNATS prepares n servers, each with a storage limit in bytes, as if its disk were no larger;
 // several form a cluster.
 func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
-	ports := make([]int, 2*n)
+	ports := make([]int, 3*n)
 	for i := range ports {
 		var err error
 		if ports[i], err = devserver.FreePort(); err != nil {
@@ -41,8 +42,8 @@ func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 	servers := make([]*NATSServer, n)
 	for i := range n {
 		name := fmt.Sprintf("nats%d", i+1)
-		conf := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\njetstream { store_dir: %q, max_file_store: %d }\n",
-			name, ports[i], filepath.Join(dir, name), storage)
+		conf := fmt.Sprintf("server_name: %s\nlisten: \"127.0.0.1:%d\"\nhttp: \"127.0.0.1:%d\"\njetstream { store_dir: %q, max_file_store: %d }\n",
+			name, ports[i], ports[2*n+i], filepath.Join(dir, name), storage)
 		if n > 1 {
 			// Clients must learn only the proxies' addresses.
 			conf += fmt.Sprintf("cluster { name: chaos, listen: \"127.0.0.1:%d\", routes: [%q], no_advertise: true }\n", ports[n+i], strings.Join(routes, `", "`))
@@ -55,6 +56,7 @@ func NewNATS(bin, dir string, n int, storage int64) ([]*NATSServer, error) {
 		servers[i] = &NATSServer{
 			Process: Process{Name: name, Path: filepath.Join(bin, "nats-server"), Args: []string{"-c", path}},
 			Addr:    fmt.Sprintf("127.0.0.1:%d", ports[i]),
+			Monitor: fmt.Sprintf("http://127.0.0.1:%d", ports[2*n+i]),
 		}
 	}
 	return servers, nil
