@@ -91,15 +91,19 @@ func TestIdleWorkerIsDeadLater(t *testing.T) {
 		d := &deployment{alive: map[string]bool{}}
 		leases, leave := d.join(t)
 		defer leave()
+		is := func(when string, eager bool, evicted int) {
+			t.Helper()
+			d.set(func() {
+				if leases.ClaimsEagerly() != eager || len(d.evicted) != evicted {
+					t.Errorf("%s the next heartbeat of an idle worker is due, this one claims eagerly: %t; has evicted %q", when, leases.ClaimsEagerly(), d.evicted)
+				}
+			})
+		}
 		d.hear(bus.Heartbeat{Worker: "idle", Format: state.Format, Interval: 10 * periods.Heartbeat})
 		time.Sleep((dead + 8) * periods.Heartbeat)
-		if leases.ClaimsEagerly() || len(d.evicted) > 0 {
-			t.Errorf("before the next heartbeat of an idle worker, this one claims eagerly: %t; has evicted %q", leases.ClaimsEagerly(), d.evicted)
-		}
+		is("before", false, 0)
 		time.Sleep(4 * periods.Heartbeat)
-		if !leases.ClaimsEagerly() || len(d.evicted) != 1 {
-			t.Errorf("after the next heartbeat of an idle worker should have come, this one claims eagerly: %t; has evicted %q", leases.ClaimsEagerly(), d.evicted)
-		}
+		is("after", true, 1)
 	})
 }
 
