@@ -59,6 +59,7 @@ func TestSettingsWithoutEffect(t *testing.T) {
 		"--answers-mib=17592186044416":         "TURNPIKE_ANSWERS_MIB is 17592186044416 MiB: set at most",
 		"--file-memory-mib=-1":                 "TURNPIKE_FILE_MEMORY_MIB is -1",
 		"--views-mib=0":                        "TURNPIKE_VIEWS_MIB is 0",
+		"--memory-mib=0":                       "TURNPIKE_MEMORY_MIB is 0",
 		"--mcp-memory-mib=0":                   "TURNPIKE_MCP_MEMORY_MIB is 0",
 		"--lease=0":                            "TURNPIKE_LEASE is 0s",
 		"--lease=1s":                           "lease is 1s and must be more than 1.2s",

@@ -250,9 +250,10 @@ type WorkerConfig struct {
 	ID            string        `env:"TURNPIKE_WORKER_ID" help:"Name of the worker, unique in the deployment; default the host name and a random part."`
 	Slots         int           `env:"TURNPIKE_SLOTS" default:"1000" help:"Maximum turns in flight."`
 	NoisyTurns    int           `env:"TURNPIKE_NOISY_TURNS" help:"Turns of noisy tenants that may use the store and the bus concurrently, on a worker that tenants share. Default: 4 per processor, at least 8."`
-	AnswersMiB    int64         `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" default:"256" help:"Memory for the answers of tools and long responses of models, in MiB: a call of a tool starts when its max_result is free."`
-	FileMemoryMiB int64         `name:"file-memory-mib" env:"TURNPIKE_FILE_MEMORY_MIB" default:"256" help:"Memory for the contents of files in model calls, in MiB: a call waits until three times the size of its files is free."`
-	ViewsMiB      int64         `name:"views-mib" env:"TURNPIKE_VIEWS_MIB" default:"512" help:"Memory for the views of runs above 256 KiB, in MiB: a turn reads its run's history when twice its size is free."`
+	MemoryMiB     *int64        `name:"memory-mib" env:"TURNPIKE_MEMORY_MIB" help:"Memory for views of runs, answers of tools and files of all turns together, in MiB. Default: an eighth of the memory of the machine or of the control group."`
+	AnswersMiB    *int64        `name:"answers-mib" env:"TURNPIKE_ANSWERS_MIB" help:"Memory for the answers of tools and long responses of models, in MiB: a call of a tool starts when its max_result is free. Default: a quarter of --memory-mib."`
+	FileMemoryMiB *int64        `name:"file-memory-mib" env:"TURNPIKE_FILE_MEMORY_MIB" help:"Memory for the contents of files in model calls, in MiB: a call waits until three times the size of its files is free. Default: a quarter of --memory-mib."`
+	ViewsMiB      *int64        `name:"views-mib" env:"TURNPIKE_VIEWS_MIB" help:"Memory for the views of runs above 256 KiB, in MiB: a turn reads its run's history when twice its size is free. Default: half of --memory-mib."`
 	HTTPAllow     []string      `name:"http-allow" env:"TURNPIKE_HTTP_ALLOW" help:"Non-public addresses that HTTP tools, MCP servers and remote agents may use, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	ModelAllow    []string      `name:"model-allow" env:"TURNPIKE_MODEL_ALLOW" help:"Non-public addresses that the base_url of models may use, in addition to those of --http-allow, separated by commas: host:port, or networks such as 10.1.0.0/16."`
 	MCPCommands   []string      `name:"mcp-commands" env:"TURNPIKE_MCP_COMMANDS" help:"Programs that MCP tools may start on the worker, separated by commas, as in the first word of a command; * is any."`
@@ -287,12 +288,13 @@ type Programs struct {
 // Worker returns the settings of the worker, and reads the files that they name. It omits
 // the settings of its kinds of tools and of its models.
 func (c WorkerConfig) Worker() (worker.Config, error) {
-	cfg := worker.Config{AnswerMemory: c.AnswersMiB << 20, FileMemory: c.FileMemoryMiB << 20, ViewMemory: c.ViewsMiB << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
+	total, answers, files, views := c.memory(availableMemory(os.DirFS("/")))
+	cfg := worker.Config{AnswerMemory: answers << 20, FileMemory: files << 20, ViewMemory: views << 20, ID: c.ID, Slots: c.Slots, MaxNoisyTurns: c.NoisyTurns, SecretsDir: c.SecretsDir, Getenv: os.Getenv, ShutdownGrace: c.ShutdownGrace, HeartbeatInterval: c.Heartbeat, LateResults: c.LateResults}
 	if c.Slots < 1 {
 		return cfg, fmt.Errorf("slots is %d: set TURNPIKE_SLOTS or --slots to 1 or more, the maximum number of turns in flight", c.Slots)
 	}
 	err := errors.Join(
-		mebibytes("ANSWERS_MIB", c.AnswersMiB), mebibytes("FILE_MEMORY_MIB", c.FileMemoryMiB), mebibytes("VIEWS_MIB", c.ViewsMiB), mebibytes("MCP_MEMORY_MIB", c.Programs.MemoryMiB),
+		mebibytes("MEMORY_MIB", total), mebibytes("ANSWERS_MIB", answers), mebibytes("FILE_MEMORY_MIB", files), mebibytes("VIEWS_MIB", views), mebibytes("MCP_MEMORY_MIB", c.Programs.MemoryMiB),
 		positive("HEARTBEAT", c.Heartbeat), positive("LATE_RESULTS", c.LateResults), positive("SHUTDOWN_GRACE", c.ShutdownGrace),
 	)
 	if err != nil {

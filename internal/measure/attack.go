@@ -31,7 +31,7 @@ func attack(ctx context.Context, t *trial) error {
 	if t.cfg.Short {
 		greedy, afterwards = 3, 0
 	}
-	if err := t.deploy(ctx, rig.Config{Env: []string{"TURNPIKE_AUTH=keys"}}); err != nil {
+	if err := t.deploy(ctx, rig.Config{Env: []string{"TURNPIKE_AUTH=keys", "TURNPIKE_MEMORY_MIB=1024"}}); err != nil {
 		return err
 	}
 	large := fmt.Sprintf("{name: large, kind: http, url: '%slarge', idempotent: true, reuse: false, max_result: 4194304}", t.model.url)
