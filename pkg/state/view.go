@@ -14,10 +14,67 @@ func View(log []Entry) []Message { return view(log, false) }
 func FullView(log []Entry) []Message { return view(log, true) }
 
 func view(log []Entry, full bool) []Message {
+	if !full {
+		if out, ok := plainView(log); ok {
+			return out
+		}
+	}
 	refs := refsOf(len(log), func(i int) *Entry { return &log[i] }, full)
 	out := make([]Message, len(refs))
 	for i, r := range refs {
 		out[i] = r.Message(&log[r.Entry])
+	}
+	return out
+}
+
+// plainView returns the view of a log in which no entry hides a message, as of most runs. Every turn builds the view of
+// the whole log, so a long run pays for each step here in each of its turns.
+func plainView(log []Entry) (out []Message, ok bool) {
+	n := 0
+	for i := range log {
+		e := &log[i]
+		if len(e.MessageIDs) > 0 {
+			return nil, false
+		}
+		if n += len(e.Messages); e.Message != nil {
+			n++
+		}
+	}
+	if len(log) > 0 {
+		n += log[0].checkpoint()
+	}
+	out = make([]Message, 0, n)
+	for i := range log {
+		e := &log[i]
+		if i == 0 && e.Checkpoint != nil {
+			out = append(out, e.Checkpoint.Messages...)
+		}
+		if len(e.Messages) > 0 && !e.replaces() {
+			out = append(out, e.Messages...)
+		}
+		if e.Type != EntryModel || e.Message == nil {
+			continue
+		}
+		out = append(out, *e.Message)
+		for p := range e.Message.Parts {
+			if id, ok := e.call(p); ok {
+				out = appendResults(out, log[i+1:], id)
+			}
+		}
+	}
+	return out, true
+}
+
+// appendResults appends the results of a call that are in a log before its first model response: see addResults.
+func appendResults(out []Message, log []Entry, call string) []Message {
+	for i := range log {
+		e := &log[i]
+		if e.Type == EntryModel {
+			break
+		}
+		if e.CallID == call && e.Message != nil && e.Message.Role == RoleTool {
+			out = append(out, *e.Message)
+		}
 	}
 	return out
 }

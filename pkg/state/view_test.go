@@ -50,6 +50,10 @@ func TestOutline(t *testing.T) {
 			[]state.Entry{{Type: state.EntryCheckpoint, Checkpoint: &state.Checkpoint{Messages: input("u1", "a1")}}, said("a2"), {Type: state.EntryTombstoned, MessageIDs: []string{"a1"}}},
 			"u1 a2", "u1 a1(dead) a2",
 		},
+		"nothing is hidden": {
+			[]state.Entry{{Type: state.EntryCheckpoint, Checkpoint: &state.Checkpoint{Messages: input("u1", "a1")}}, {Type: state.EntryHandoff, Messages: input("i")}, said("a2", "c1", "c2"), done("c2"), done("c1"), said("a3", "c1"), done("c1")},
+			"u1 a1 i a2 r-c1 r-c2 a3 r-c1", "u1 a1 i a2 r-c1 r-c2 a3 r-c1",
+		},
 		"a checkpoint that is not the first entry": {
 			[]state.Entry{submitted, {Type: state.EntryCheckpoint, Checkpoint: &state.Checkpoint{Messages: input("u1", "u2")}}, said("a1")}, "u1 u2 a1", "u1 u2 a1",
 		},
@@ -74,5 +78,13 @@ func TestOutline(t *testing.T) {
 				t.Errorf("%s: the messages of the outline (full: %t) differ from the view:\n%s", name, full, diff)
 			}
 		}
+	}
+}
+
+// The view of a long run in which nothing is hidden is one copy of its messages: each turn builds it anew.
+func TestPlainViewIsOneCopy(t *testing.T) {
+	log := longRun().Log
+	if n := testing.AllocsPerRun(10, func() { state.View(log) }); n > 1 {
+		t.Errorf("the view of %d entries takes %v allocations, want 1", len(log), n)
 	}
 }

@@ -43,6 +43,9 @@ func (t *turn) fold(ctx context.Context, a *agent.Agent) error {
 // outgrown reports whether the log without its checkpoint takes more memory than CheckpointBytes and the checkpoint
 // together: a checkpoint writes the view again.
 func (t *turn) outgrown() bool {
+	if t.s.LogBytes <= t.taker.cfg.CheckpointBytes {
+		return false // without weighing the view, in each turn of most runs
+	}
 	view := int64(0)
 	if state.CheckpointOf(t.s.Log) != nil {
 		view = t.s.Log[0].Weight()
