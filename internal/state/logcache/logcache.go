@@ -16,14 +16,22 @@ import (
 // before its run's next turn. So a cache that is full of recently used logs keeps them, and refuses others.
 const recent = 2 * time.Second
 
+// unused is the time after its last use in which a log is dropped. The run probably waits for a person or a timer, or has
+// moved to another process. Every garbage collection reads all cached logs: with 64 MiB of such logs, collections took
+// 18 % of a worker's processor time instead of 4 %.
+const unused = 30 * time.Second
+
 // Cache is a bounded set of logs. A new log displaces the least recently used ones, except those used within the last 2
-// s: if these leave no room, the new log is not cached. It is safe for concurrent use.
+// s: if these leave no room, the new log is not cached. A log is dropped when it was not used for 30 to 60 s. The cache
+// is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	limit int64
 	size  int64
 	order *list.List // of *log, the latest first
 	logs  map[state.RunID]*list.Element
+
+	expiring bool // a timer calls expire
 }
 
 // Known is the cached part of a run: its log from a checkpoint on, or from its beginning. The zero value means nothing.
@@ -134,9 +142,12 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 		l.header = h
 	}
 	counted := 0
+	if l.header.State != nil && l.header.State.LogBytes > 0 {
+		l.bytes, counted = l.header.State.LogBytes, len(entries) // without reading a long log in each turn
+	}
 	if e := c.logs[run]; e != nil {
 		old := e.Value.(*log) //nolint:forcetypeassert // the list holds nothing else
-		if len(old.entries) <= len(entries) && old.entries[0].Seq == entries[0].Seq {
+		if counted == 0 && len(old.entries) <= len(entries) && old.entries[0].Seq == entries[0].Seq {
 			l.bytes, counted = old.bytes, len(old.entries)
 		}
 		c.drop(e)
@@ -152,6 +163,23 @@ func (c *Cache) Put(run state.RunID, entries []state.Entry, last []byte, h Heade
 	}
 	c.logs[run] = c.order.PushFront(l)
 	c.size += l.size()
+	if !c.expiring {
+		c.expiring = true
+		time.AfterFunc(unused, c.expire)
+	}
+}
+
+// expire drops the logs that were not used for a while, and calls itself again while the cache has others.
+func (c *Cache) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for back := c.order.Back(); back != nil && now.Sub(back.Value.(*log).used) >= unused; back = c.order.Back() { //nolint:forcetypeassert // as above
+		c.drop(back)
+	}
+	if c.expiring = c.order.Len() > 0; c.expiring {
+		time.AfterFunc(unused, c.expire)
+	}
 }
 
 // Drop removes a run's log: the run has ended, and probably does not continue soon.

@@ -178,6 +178,30 @@ func TestDrop(t *testing.T) {
 }
 
 // Concurrent turns of a few runs each keep the log that they got.
+// A log that nobody uses leaves the memory, although the cache has room for it.
+func TestUnusedLogsAreDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := logcache.New(1 << 20)
+		c.Put("waits", entries(3), []byte("a"), logcache.Header{})
+		time.Sleep(20 * time.Second)
+		c.Put("continues", entries(3), []byte("b"), logcache.Header{})
+		time.Sleep(11 * time.Second)
+		if length(c, "waits") != 0 || length(c, "continues") != 3 {
+			t.Errorf("31 s after its last use, a log has %d entries, and one that was used 11 s ago has %d; want 0 and 3", length(c, "waits"), length(c, "continues"))
+		}
+		time.Sleep(60 * time.Second)
+		if n := length(c, "continues"); n != 0 {
+			t.Errorf("60 s after its last use, a log has %d entries, want 0", n)
+		}
+		c.Put("continues", entries(3), []byte("b"), logcache.Header{}) // an empty cache begins anew
+		time.Sleep(60 * time.Second)
+		if n := length(c, "continues"); n != 0 {
+			t.Errorf("60 s after it was put again, a log has %d entries, want 0", n)
+		}
+	})
+}
+
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	c := logcache.New(4000)
