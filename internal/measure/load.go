@@ -27,9 +27,9 @@ import (
 // parked keeps many turns at once in a slow model call on one worker, and then as many in calls over HTTP, which the
 // model answers when it has all of them.
 func parked(ctx context.Context, t *trial) error {
-	call := 5 * time.Second
+	call, idle := 5*time.Second, 65*time.Second
 	if t.cfg.Short {
-		call = time.Second
+		call, idle = time.Second, 0
 	}
 	if err := t.deploy(ctx, rig.Config{Env: []string{fmt.Sprintf("TURNPIKE_SLOTS=%d", t.n+t.n/10)}}); err != nil {
 		return err
@@ -65,6 +65,8 @@ func parked(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.figure(Figure{Name: "worker at most, calls over HTTP", Value: mib(worker.Peak()), Unit: "MiB"})
+	pause(ctx, idle)
+	t.figure(Figure{Name: "worker, " + idle.String() + " after all have ended", Value: mib(worker.Resident()), Unit: "MiB", Note: fmt.Sprintf("%.0f before", mib(base))})
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Config selects what to measure, and on which deployments.
 type Config struct {
-	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, lists, bomb, children, trees, retention, intake, attack, webhooks, receivers, triggers, fleet."`
+	Only   []string `default:"turns,alone" help:"Scenarios, by commas: all, or some of turns, alone, history, parked, abort, submit, readers, workers, fair, start, stream, steady, waiting, messages, death, sleep, backlog, growth, lists, bomb, children, trees, retention, intake, attack, webhooks, receivers, triggers, fleet."`
 	Short  bool     `help:"A small load, to see that it works."`
 	Size   int      `help:"How much of the one scenario that --only names, in place of its own number of runs, turns, readers or bytes."`
 	Repeat int      `default:"5" help:"Repetitions of a figure that has a floor, each followed by one of the floor."`
@@ -59,6 +59,7 @@ func scenarios() []scenario {
 		{"death", "runs in flight in each of three workers, of which one is killed", 5000, 100, death},
 		{"sleep", "runs in flight in each of three workers, of which one sleeps", 5000, 100, sleep},
 		{"backlog", "runs that queue for few slots", 100_000, 500, backlog},
+		{"growth", "runs that wait, that are queued, and a tenth of those that have ended, next to which turns are measured", 100_000, 100, growth},
 		{"lists", "runs among which lists look", 1_000_000, 2000, lists},
 		{"bomb", "runs of a tree that is cancelled, at most", 1000, 200, bomb},
 		{"children", "runs that one run starts, 32 a turn", 992, 64, children},

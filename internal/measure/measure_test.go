@@ -33,10 +33,10 @@ var shortForms = map[string]struct {
 	always          bool // also by make test
 	jetStream       bool // also with checkpoints there
 }{
-	"turns": {8, 5, true, true}, "alone": {4, 3, true, false}, "history": {2, 0, false, true}, "parked": {5, 0, false, true},
+	"turns": {8, 5, true, true}, "alone": {4, 3, true, false}, "history": {2, 0, false, true}, "parked": {6, 0, false, true},
 	"abort": {4, 4, true, true}, "submit": {3, 3, false, false}, "readers": {4, 0, true, true}, "workers": {3, 0, false, false},
 	"fair": {5, 0, false, false}, "stream": {2, 0, false, false}, "steady": {3, 0, false, false}, "waiting": {2, 0, false, true},
-	"messages": {1, 0, false, true}, "death": {5, 0, false, false}, "sleep": {3, 0, true, false}, "backlog": {6, 0, false, false},
+	"messages": {1, 0, false, true}, "death": {5, 0, false, false}, "sleep": {3, 0, true, false}, "backlog": {6, 0, false, false}, "growth": {25, 0, false, true},
 	"lists": {11, 0, false, true}, "bomb": {3, 0, true, true}, "children": {2, 0, false, true}, "trees": {4, 0, false, false},
 	"retention": {1, 0, false, false}, "intake": {3, 0, false, false}, "attack": {4, 0, false, false},
 	"webhooks": {11, 0, true, true}, "receivers": {16, 0, false, false},
