@@ -416,7 +416,7 @@ func (w *Worker) next(ctx context.Context, key bus.QueueKey, queue bus.TurnQueue
 
 // refreshQuotas reads which models providers have paused at any worker.
 func (w *Worker) refreshQuotas(ctx context.Context) {
-	if err := w.effects.RefreshQuotas(ctx); err != nil && ctx.Err() == nil {
+	if err := w.effects.RefreshQuotas(ctx, w.members.Alone()); err != nil && ctx.Err() == nil {
 		w.log.Warn("rate limits of models not read from the store; the worker retries", "error", err, "hint", "run `turnpike doctor`: the store may be unreachable or refuse the operation")
 	}
 }

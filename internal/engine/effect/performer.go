@@ -141,8 +141,11 @@ func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
 func (p *Performer) Wait() { p.hooks.aside.Wait() }
 
 // RefreshQuotas reads from the store which rate limits providers have paused, at any worker. The caller repeats
-// it regularly.
-func (p *Performer) RefreshQuotas(ctx context.Context) error { return p.models.quotas.refresh(ctx) }
+// it regularly. alone reports that there is no other worker: then only this one pauses any, and RefreshQuotas reads
+// nothing as long as it knows of none.
+func (p *Performer) RefreshQuotas(ctx context.Context, alone bool) error {
+	return p.models.quotas.refresh(ctx, alone)
+}
 
 // Do carries out one effect of a turn and returns the event that continues the loop. If the end of ctx cuts the
 // effect short, the event is a loop.Aborted with all that is known of the effect; the caller adds the cause, the time

@@ -37,15 +37,22 @@ type quotas struct {
 	random  random.Source
 
 	mu   sync.Mutex
-	slow map[string]bool // keys that a provider's 429 has slowed down
+	slow map[string]bool // keys that a provider's 429 has slowed down; nil before the first refresh
 }
 
 func newQuotas(store state.Quotas, limits model.RateLimits, m *metrics, r random.Source) *quotas {
-	return &quotas{store: store, limits: limits, metrics: m, random: r, slow: map[string]bool{}}
+	return &quotas{store: store, limits: limits, metrics: m, random: r}
 }
 
-// refresh reads which quotas providers have paused at any worker, and replaces what this worker knows.
-func (q *quotas) refresh(ctx context.Context) error {
+// refresh reads which quotas providers have paused at any worker, and replaces what this worker knows. If the worker is
+// alone and knows of none, there is nothing to read.
+func (q *quotas) refresh(ctx context.Context, alone bool) error {
+	q.mu.Lock()
+	calm := q.slow != nil && len(q.slow) == 0
+	q.mu.Unlock()
+	if alone && calm {
+		return nil
+	}
 	keys, err := q.store.Paused(ctx)
 	if err != nil {
 		return err
@@ -197,6 +204,9 @@ func (p *reservation) done(ctx context.Context, usage state.Usage, failure *mode
 		p.metrics.ratePauses.Inc()
 		errs = append(errs, p.store.Pause(ctx, p.key, failure.RetryAfter))
 		p.mu.Lock()
+		if p.slow == nil {
+			p.slow = map[string]bool{}
+		}
 		p.slow[p.key] = true
 		p.mu.Unlock()
 	}

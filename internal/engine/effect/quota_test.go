@@ -14,11 +14,35 @@ import (
 type pauses struct {
 	state.Quotas
 
-	keys []string
-	err  error
+	keys  []string
+	err   error
+	reads int
 }
 
-func (p *pauses) Paused(context.Context) ([]string, error) { return p.keys, p.err }
+func (p *pauses) Paused(context.Context) ([]string, error) {
+	p.reads++
+	return p.keys, p.err
+}
+
+// A worker without others reads pauses once, and again while it knows of one: nobody else pauses any.
+func TestWorkerAloneReadsNoPauses(t *testing.T) {
+	t.Parallel()
+	store := &pauses{keys: []string{"a"}, err: errors.New("unavailable")}
+	q := newQuotas(store, nil, nil, random.Source{})
+	for i, step := range []struct {
+		keys  []string
+		err   error
+		alone bool
+		reads int
+	}{
+		{nil, store.err, true, 1}, {[]string{"a"}, nil, true, 2}, {nil, nil, true, 3}, {nil, nil, true, 3}, {nil, nil, false, 4}, {[]string{"a"}, nil, true, 4}, {[]string{"a"}, nil, false, 5},
+	} {
+		store.keys, store.err = step.keys, step.err
+		if err := q.refresh(t.Context(), step.alone); !errors.Is(err, step.err) || store.reads != step.reads {
+			t.Errorf("step %d: %v after %d reads, want %v after %d", i, err, store.reads, step.err, step.reads)
+		}
+	}
+}
 
 // A worker forgets a pause that no store has any more, and keeps what it knows while the store does not answer.
 func TestPausesAreForgotten(t *testing.T) {
@@ -33,7 +57,7 @@ func TestPausesAreForgotten(t *testing.T) {
 	}
 	refresh := func(fails bool) {
 		t.Helper()
-		if err := q.refresh(t.Context()); (err != nil) != fails {
+		if err := q.refresh(t.Context(), false); (err != nil) != fails {
 			t.Fatalf("refresh = %v", err)
 		}
 	}
