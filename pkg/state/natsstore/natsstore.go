@@ -69,6 +69,7 @@ type Store struct {
 	last      mark          // of the feed; under mu
 	newest    uint64        // sequence number of the newest record in the index, which the feed may lack; under mu
 	created   time.Time     // the stream; of followStream
+	proof     proof         // of followStream
 	suspected chan struct{} // the stream may have gone back in time
 
 	stop  context.CancelFunc // ends followStream

@@ -59,6 +59,12 @@ func (s *Store) followStream(ctx context.Context) {
 	}
 }
 
+// proof is what wentBack has last seen of a stream that has not gone back: its last message, and that of the feed.
+// As long as both stay the same, wentBack need not read the message, for which the server loads a block of the stream.
+type proof struct {
+	end, feed mark
+}
+
 // wentBack asks the server for its time, and reports whether the stream is another, or an older
 // one, than the index was read from.
 func (s *Store) wentBack(ctx context.Context) (bool, error) {
@@ -75,13 +81,21 @@ func (s *Store) wentBack(ctx context.Context) (bool, error) {
 	if last.seq == 0 {
 		return false, nil
 	}
+	now := proof{mark{info.State.LastSeq, info.State.LastTime}, last}
+	if now == s.proof {
+		return false, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	m, err := s.stream.GetMsg(ctx, last.seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil // its run was deleted
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) { // a message is missing once its run was deleted
+		return false, err
 	}
-	return err == nil && !m.Time.Equal(last.at), err
+	if err == nil && !m.Time.Equal(last.at) {
+		return true, nil
+	}
+	s.proof = now
+	return false, nil
 }
 
 const (
