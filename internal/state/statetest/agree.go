@@ -129,7 +129,7 @@ func describe(t *testing.T, v any, err error) string {
 	}
 	switch v := v.(type) {
 	case *state.Claim:
-		v.Now, v.Busy = time.Time{}, 0
+		v.Now, v.Busy, v.LogRead = time.Time{}, 0, 0
 		if !v.TakenOver.IsZero() {
 			v.TakenOver = created
 		}
