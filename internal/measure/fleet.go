@@ -35,7 +35,7 @@ func fleet(ctx context.Context, t *trial) error {
 	if t.cfg.Short {
 		streams, settle, window = 4, time.Second, 2*time.Second
 	}
-	// The slots of a large fleet need no higher limits of the consumers, which workers would raise meanwhile.
+	// The slots of a large fleet need no higher limits of the consumers, which workers would raise during the measurement.
 	env := []string{fmt.Sprintf("TURNPIKE_TURN_STREAMS=%d", streams), "TURNPIKE_SLOTS=200"}
 	if err := t.deploy(ctx, rig.Config{Workers: -1, Env: env}); err != nil {
 		return err

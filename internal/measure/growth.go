@@ -77,7 +77,7 @@ func (p population) fill(ctx context.Context, t *trial, n int) error {
 	return t.reach(ctx, batches, p.status)
 }
 
-// grow measures a load in turns on two deployments, of which one has the population.
+// grow measures a load in turns on two deployments, only one with the population.
 func (t *trial) grow(parent context.Context, p population) (err error) {
 	ctx, stop := context.WithCancel(parent)
 	cfg := rig.Config{}

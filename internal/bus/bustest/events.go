@@ -133,7 +133,7 @@ func testWatchers(t *testing.T, b bus.Bus) {
 		}
 		runtime.Gosched()
 	}
-	// A bus may send no notice of a run that nobody watches. A watcher reads the store as soon as Watch has returned, so
+	// A bus may send no notice of a run without watchers. A watcher reads the store as soon as Watch has returned, so
 	// notices from then on must arrive, also if the process that sends them does not know of the watch yet.
 	for range 100 {
 		run, got := newID(), make(chan bus.Notice, 10)

@@ -141,7 +141,7 @@ func (p *Performer) Start(lifetime context.Context, watchers bus.Watchers) {
 func (p *Performer) Wait() { p.hooks.aside.Wait() }
 
 // RefreshQuotas reads from the store which rate limits providers have paused, at any worker. The caller repeats
-// it regularly. alone reports that there is no other worker: then only this one pauses any, and RefreshQuotas reads
+// it regularly. alone reports that no other worker exists: then only this one pauses any, and RefreshQuotas reads
 // nothing as long as it knows of none.
 func (p *Performer) RefreshQuotas(ctx context.Context, alone bool) error {
 	return p.models.quotas.refresh(ctx, alone)

@@ -47,8 +47,8 @@ type memberBus interface {
 // neither this worker nor the store has received a heartbeat from it, so a slow subscriber or a slow bus alone does not
 // make a live worker look dead. Members checks this again before each part of an eviction.
 //
-// Each heartbeat goes to all workers, so in a large fleet a worker without leases sends fewer, and says so in each: it
-// counts as dead later, and no turn waits for that. When it claims a run it sends the next one at once.
+// Each heartbeat goes to all workers, so in a large fleet a worker without leases sends fewer, each with its interval:
+// it counts as dead later, and no turn waits for that. When it claims a run it sends the next one at once.
 //
 // Members is safe for concurrent use.
 type Members struct {
@@ -302,7 +302,8 @@ func (m *Members) evict(ctx context.Context, workers []string) {
 // unheard reports whether a worker is still unreachable. The caller holds mu.
 func (m *Members) unheard(id string) bool { return m.silence(id) > m.unreachableAfter() }
 
-// silence returns the time for which a worker has sent no heartbeat although it should have. The caller holds mu.
+// silence returns the time since the last heartbeat of a worker, less that by which its interval is longer than usual.
+// The caller holds mu.
 func (m *Members) silence(id string) time.Duration {
 	other := m.seen[id]
 	return time.Since(other.at) - other.later

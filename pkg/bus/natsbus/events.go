@@ -24,7 +24,7 @@ const (
 // headerTenant names the tenant of a message's run.
 const headerTenant = "Turnpike-Tenant"
 
-// NotifyAppended implements bus.Events. A process that tracks watchers sends a notice only if somebody watches the run,
+// NotifyAppended implements bus.Events. A process that tracks watchers sends a notice only if the run is watched,
 // or later, if a watch of the run becomes known soon. A watcher that no notice reaches looks at the store itself.
 func (b *Bus) NotifyAppended(tenant string, run state.RunID, from, to int64) {
 	if w := b.watchers.Load(); w != nil && w.keep(tenant, run, bus.Notice{From: from, To: to}, time.Now()) {

@@ -29,7 +29,7 @@ const (
 	// watchBatch is the maximum number of runs in one message.
 	watchBatch = 1000
 
-	// keepNotices is the least time for which notices are kept: longer than an announcement takes. If one is lost,
+	// keepNotices is the minimum time that notices are kept: longer than an announcement takes. If one is lost,
 	// readers do not depend on it: see NotifyAppended.
 	keepNotices = time.Second
 )
@@ -160,8 +160,8 @@ type watchers struct {
 	until map[string]time.Time // by run or everyRun
 	swept time.Time
 
-	// Notices that nobody was known to watch: the announcement of a watch may arrive after the watcher has read the
-	// store, and after the notice about what the watcher has not read. old is from the interval before that of recent.
+	// Notices of runs without known watchers: the announcement of a watch may arrive after the watcher has read the
+	// store, and after the notice of entries that the watcher has not read. old has those of the interval before recent.
 	recent, old map[state.RunID]*kept
 	began       time.Time // of the interval of recent
 }
@@ -187,7 +187,7 @@ func (w *watchers) Watched(run state.RunID) bool {
 	return now.Before(w.until[string(run)])
 }
 
-// keep keeps a notice of a run, and returns false if somebody may watch that run.
+// keep keeps a notice of a run, and returns false if the run may be watched.
 func (w *watchers) keep(tenant string, run state.RunID, n bus.Notice, now time.Time) bool {
 	if now.Before(w.known) {
 		return false
@@ -222,7 +222,7 @@ func (w *watchers) age(now time.Time) {
 	w.began = now
 }
 
-// hear notes the runs of an announcement, and returns the notices that were kept for those whose watch was not known.
+// hear records the runs of an announcement, and returns the kept notices of those whose watch is new.
 func (w *watchers) hear(data []byte, now time.Time) map[state.RunID]*kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -60,7 +60,7 @@ func (s *Store) followStream(ctx context.Context) {
 }
 
 // proof is what wentBack has last seen of a stream that has not gone back: its last message, and that of the feed.
-// As long as both stay the same, wentBack need not read the message, for which the server loads a block of the stream.
+// As long as both stay the same, wentBack does not read the message: the server would load a block of the stream.
 type proof struct {
 	end, feed mark
 }
