@@ -107,6 +107,23 @@ func TestIdleWorkerIsDeadLater(t *testing.T) {
 	})
 }
 
+// A heartbeat that names a longer interval than any worker has does not keep its sender alive.
+func TestLongestIntervalIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deployment{alive: map[string]bool{}}
+		_, leave := d.join(t)
+		defer leave()
+		d.hear(bus.Heartbeat{Worker: "forged", Format: state.Format, Interval: time.Hour})
+		time.Sleep(max(6*time.Second, periods.Heartbeat) + (dead+4)*periods.Heartbeat) // the bubble's clock
+		d.set(func() {
+			if len(d.evicted) != 1 {
+				t.Errorf("evicted %q, want the worker whose heartbeat names an hour", d.evicted)
+			}
+		})
+	})
+}
+
 // In a large fleet few workers evict a dead one at once. The others do so later.
 func TestFewWorkersEvictAtOnce(t *testing.T) {
 	t.Parallel()

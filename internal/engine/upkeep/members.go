@@ -126,6 +126,7 @@ func (m *Members) Stop() { m.own.stopping.Store(true) }
 func (m *Members) Leave() { m.bus.SendHeartbeat(bus.Heartbeat{Worker: m.self.ID, Leaving: true}) }
 
 func (m *Members) hear(h bus.Heartbeat) {
+	h.Interval = min(h.Interval, max(longestInterval, m.periods.Heartbeat)) // no worker names a longer one
 	m.formats.Hear(h, time.Now())
 	if h.Gateway {
 		return
