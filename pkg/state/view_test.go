@@ -81,7 +81,7 @@ func TestOutline(t *testing.T) {
 	}
 }
 
-// The view of a long run in which nothing is hidden is one copy of its messages: each turn builds it anew.
+// The view of a long run in which nothing is hidden is one copy of its messages, because each turn builds it.
 func TestPlainViewIsOneCopy(t *testing.T) {
 	log := longRun().Log
 	if n := testing.AllocsPerRun(10, func() { state.View(log) }); n > 1 {

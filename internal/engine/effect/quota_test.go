@@ -24,7 +24,7 @@ func (p *pauses) Paused(context.Context) ([]string, error) {
 	return p.keys, p.err
 }
 
-// A worker without others reads pauses once, and again while it knows of one: nobody else pauses any.
+// A worker without others reads pauses once, and again while it knows of one: no other worker can pause any.
 func TestWorkerAloneReadsNoPauses(t *testing.T) {
 	t.Parallel()
 	store := &pauses{keys: []string{"a"}, err: errors.New("unavailable")}

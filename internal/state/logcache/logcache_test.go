@@ -178,7 +178,7 @@ func TestDrop(t *testing.T) {
 }
 
 // Concurrent turns of a few runs each keep the log that they got.
-// A log that nobody uses leaves the memory, although the cache has room for it.
+// An unused log leaves the memory, although the cache has room for it.
 func TestUnusedLogsAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestUnusedLogsAreDropped(t *testing.T) {
 		if n := length(c, "continues"); n != 0 {
 			t.Errorf("60 s after its last use, a log has %d entries, want 0", n)
 		}
-		c.Put("continues", entries(3), []byte("b"), logcache.Header{}) // an empty cache begins anew
+		c.Put("continues", entries(3), []byte("b"), logcache.Header{}) // the timer of an empty cache starts again
 		time.Sleep(60 * time.Second)
 		if n := length(c, "continues"); n != 0 {
 			t.Errorf("60 s after it was put again, a log has %d entries, want 0", n)

@@ -28,7 +28,7 @@ func TestWatchesExpire(t *testing.T) {
 	})
 }
 
-// A process sends no notice of a run that nobody watches. It sends those of the last second when it hears of a watch:
+// A process sends no notice of an unwatched run. It sends those of the last second when it hears of a watch:
 // the watcher may have read the store before them.
 func TestNoticesWaitForWatchers(t *testing.T) {
 	t.Parallel()
@@ -42,12 +42,12 @@ func TestNoticesWaitForWatchers(t *testing.T) {
 		}
 		time.Sleep(watchUnknown)
 		if notify("run_old", 0, 1) {
-			t.Error("a notice of a run that nobody watches is sent")
+			t.Error("a notice of an unwatched run is sent")
 		}
 		time.Sleep(2 * keepNotices)
 		for to := range int64(3) {
 			if notify("run_a", to, to+1) || notify("run_b", to, to+1) {
-				t.Error("a notice of a run that nobody watches is sent")
+				t.Error("a notice of an unwatched run is sent")
 			}
 			time.Sleep(keepNotices / 2)
 		}
